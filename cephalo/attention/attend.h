@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cephalo/core/mask.h"
+#include "cephalo/core/random.h"
+#include "cephalo/core/tensor.h"
+
+namespace cephalo {
+
+// Who computes. `reference` is the textbook: every step is stored, memory grows with
+// q_tokens × kv_tokens. `automatic` picks the best engine that can do the work.
+enum class Engine { automatic, reference };
+
+// Where dropout's random numbers come from. `counter` is a function of position, head and batch
+// and never of threads; the other two draw in PyTorch's order from a generator.
+enum class DropoutStream { counter, torch, torch_mkl };
+
+// The point at which scores are handed out.
+enum class ScoresTap { none, scaled, softcapped, masked };
+
+struct AttendOptions {
+  std::optional<double> scale = {};    // default 1 / sqrt(head_dim)
+  std::optional<double> softcap = {};  // c > 0: scores become c · tanh(scores / c)
+  double dropout = 0.0;                // probability that a weight is dropped, in [0, 1)
+  std::uint64_t seed = 0;              // of the counter stream
+  DropoutStream dropout_stream = DropoutStream::counter;
+  TorchGenerator* generator = nullptr;  // needed by the torch streams, which advance it
+  bool heads_draw_in_turn = false;      // torch streams: all of head 0, then head 1, as rung 4 does
+  bool return_lse = false;
+  bool return_weights = false;
+  ScoresTap return_scores = ScoresTap::none;
+  Engine engine = Engine::automatic;
+  int threads = 0;  // 0: as set by set_threads
+};
+
+// What was not asked for is empty. Leading dimensions are those of q.
+struct AttendResult {
+  Tensor context;  // [batch, num_heads, q_tokens, v_dim], q's element type
+  Tensor lse;      // [batch, num_heads, q_tokens]
+  Tensor weights;  // [batch, num_heads, q_tokens, kv_tokens], before dropout
+  Tensor scores;   // the same shape, at the tap
+};
+
+// q: [batch, num_heads, q_tokens, head_dim]
+// k: [batch, num_kv_heads, kv_tokens, head_dim]
+// v: [batch, num_kv_heads, kv_tokens, v_dim]
+// or all of rank 3 (no batch) or 2 (one head); any strides.
+//
+// scores = scale · q kᵀ → softcap → + bias → mask → softmax → dropout → · v. Query head h uses kv
+// head h / (num_heads / num_kv_heads). A query that may look at nothing gives context 0, weights 0
+// and lse −inf. lse, weights and scores are float32 (float64 for float64). All of q, k and v have
+// one element type, except that float32 q may meet 16-bit k and v.
+AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& v,
+                    const Mask& mask = {}, const AttendOptions& options = {});
+
+}  // namespace cephalo

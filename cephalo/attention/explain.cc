@@ -1,0 +1,75 @@
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "cephalo/attention/trace.h"
+#include "cephalo/core/fail.h"
+
+namespace cephalo {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Explanation>, 13> kExplanations = {{
+    {"INPUT",
+     {"one row of numbers for each token",
+      "attention works on vectors, so tokens arrive as their embeddings",
+      "rows do not know of each other yet: token 5 has no trace of token 0"}},
+    {"PROJECT",
+     {"each row is multiplied by three learned matrices: query, key, value",
+      "what a token looks for, what it offers and what it hands over are three different things",
+      "three tensors of the same shape; no row has seen another row yet"}},
+    {"SPLIT",
+     {"the width is seen as heads side by side",
+      "each head gets its own part of every query, key and value",
+      "a view: the shape changes, not one number moves"}},
+    {"ROTATE",
+     {"pairs of numbers in queries and keys are turned by an angle that grows with position",
+      "the product of two turned vectors depends on how far apart the tokens are",
+      "lengths stay the same; only directions change"}},
+    {"TRANSPOSE",
+     {"the head axis moves before the token axis",
+      "a batched product multiplies the last two axes, and those must be tokens and head width",
+      "a view: two strides are exchanged, memory is no longer in reading order"}},
+    {"SCORES",
+     {"every query is multiplied with every key of its head",
+      "a large product means that this key is what the query looks for",
+      "one number for each pair of tokens: tokens x tokens for each head"}},
+    {"MASK",
+     {"scores a query may not see become -inf",
+      "when predicting the next token, the future must not be known",
+      "exp(-inf) is 0, so a hidden token gets the weight 0 exactly"}},
+    {"SCALE",
+     {"scores are divided by the square root of the head width",
+      "a sum of d products is sqrt(d) times as large as one: unscaled, softmax would pick one token",
+      "scores of ordinary size, so that softmax stays soft and can be trained"}},
+    {"SOFTMAX",
+     {"each row becomes positive numbers that sum to 1",
+      "weights must be shares: how much of each token goes into the mix",
+      "the largest score gets the largest share, and no share is negative"}},
+    {"DROPOUT",
+     {"in training some weights become 0 and the others grow by 1 / (1 - p)",
+      "no token may come to rely on one other token alone",
+      "the expected sum stays 1; outside of training nothing happens"}},
+    {"VALUES",
+     {"each query takes the mean of the values, weighted by its row",
+      "this is where information moves from one token to another",
+      "one vector for each token and head, made of what it looked at"}},
+    {"CONCAT",
+     {"the heads' results are laid side by side again",
+      "the next layer wants one row for each token",
+      "the one copy on the way: transposed memory cannot be viewed as rows"}},
+    {"PROJECT OUT",
+     {"one more learned matrix mixes the heads",
+      "until here the heads did not know of each other",
+      "a row for each token, of the width of the layer: the context vectors"}},
+}};
+
+}  // namespace
+
+Explanation explain(const std::string& step_name) {
+  for (const auto& [name, explanation] : kExplanations) {
+    if (name == step_name) return explanation;
+  }
+  fail(Error::Kind::value, "explain: there is no step named {}", step_name);
+}
+
+}  // namespace cephalo

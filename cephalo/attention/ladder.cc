@@ -1,0 +1,147 @@
+#include "cephalo/attention/ladder.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "cephalo/attention/reference.h"
+#include "cephalo/attention/trace_recorder.h"
+#include "cephalo/core/fail.h"
+#include "cephalo/core/views.h"
+
+namespace cephalo {
+namespace {
+
+// x as one head that is its own query, key and value. x3: [batch, tokens, d]
+AttendResult attend_to_itself(const TensorView& x, StepSink* sink) {
+  require(x.rank() == 2 || x.rank() == 3,
+          "simple_attention: x {} must be [tokens, d] or [batch, tokens, d]", to_string(x.shape()));
+  const TensorView x3 = x.rank() == 3 ? x : broadcast_to(x, {1, x.dim(0), x.dim(1)});
+  const TensorView head(x3.data(), x3.dtype(), {x3.dim(0), 1, x3.dim(1), x3.dim(2)},
+                        {x3.strides()[0], 0, x3.strides()[1], x3.strides()[2]});
+  if (sink != nullptr) sink->step("x", x3);
+  const AttendOptions options{.scale = 1.0, .return_weights = true};
+  const Mask none;
+  return attend_reference(make_problem(head, head, head, none, options, "simple_attention"), sink);
+}
+
+struct Preset {
+  const char* name;
+  dim_t width;
+  dim_t num_heads;
+  dim_t context_length;
+};
+constexpr std::array kPresets = {
+    Preset{"gpt2-small", 768, 12, 1024}, Preset{"gpt2-medium", 1024, 16, 1024},
+    Preset{"gpt2-large", 1280, 20, 1024}, Preset{"gpt2-xl", 1600, 25, 1024},
+    Preset{"gpt3", 12288, 96, 2048}};
+
+}  // namespace
+
+SimpleAttention simple_attention(const TensorView& x) {
+  AttendResult result = attend_to_itself(x, nullptr);
+  Shape weights_shape = x.shape();
+  weights_shape[-1] = x.dim(-2);
+  return {std::move(result.context).reshaped(x.shape()),
+          std::move(result.weights).reshaped(weights_shape)};
+}
+
+Trace trace_simple_attention(const TensorView& x) {
+  TraceRecorder recorder({.title = fmt::format("simple_attention: width {}", x.dim(-1)),
+                          .form = std::nullopt,
+                          .has_batch = x.rank() != 2,
+                          .one_head = true,
+                          .mask = "none"});
+  attend_to_itself(x, &recorder);
+  return recorder.take();
+}
+
+SelfAttention::SelfAttention(const SelfAttentionOptions& o)
+    : MultiHeadAttention({.d_in = o.d_in,
+                          .d_out = o.d_out,
+                          .qkv_bias = o.qkv_bias,
+                          .out_proj = false,
+                          .causal = false,
+                          .seed = o.seed,
+                          .generator = o.generator,
+                          .form = o.form,
+                          .dtype = o.dtype},
+                         "SelfAttention", true) {}
+
+CausalAttention::CausalAttention(const CausalAttentionOptions& o)
+    : MultiHeadAttention({.d_in = o.d_in,
+                          .d_out = o.d_out,
+                          .context_length = o.context_length,
+                          .dropout = o.dropout,
+                          .qkv_bias = o.qkv_bias,
+                          .out_proj = false,
+                          .seed = o.seed,
+                          .generator = o.generator,
+                          .dropout_stream = o.dropout_stream,
+                          .dtype = o.dtype},
+                         "CausalAttention", true) {}
+
+HeadWrapper::HeadWrapper(const HeadWrapperOptions& o)
+    : MultiHeadAttention({.d_in = o.d_in,
+                          .d_out = checked_mul(std::max<dim_t>(o.num_heads, 0), o.d_out),
+                          .context_length = o.context_length,
+                          .dropout = o.dropout,
+                          .num_heads = o.num_heads,
+                          .qkv_bias = o.qkv_bias,
+                          .out_proj = o.out_proj,
+                          .seed = o.seed,
+                          .generator = o.generator,
+                          .form = Form::heads,
+                          .dropout_stream = o.dropout_stream,
+                          .dtype = o.dtype},
+                         "HeadWrapper", false) {}
+
+EasyMultiHeadAttention::EasyMultiHeadAttention(const EasyMultiHeadAttentionOptions& o)
+    : MultiHeadAttention({.d_in = o.d_model,
+                          .d_out = o.d_model,
+                          .num_heads = o.num_heads,
+                          .qkv_bias = true,
+                          .causal = false,
+                          .seed = o.seed,
+                          .generator = o.generator,
+                          .form = Form::linear,
+                          .dtype = o.dtype},
+                         "EasyMultiHeadAttention", false) {}
+
+FastMultiHeadAttention::FastMultiHeadAttention(const FastMultiHeadAttentionOptions& o)
+    : MultiHeadAttention({.d_in = o.d_model,
+                          .d_out = o.d_model,
+                          .num_heads = o.num_heads,
+                          .qkv_bias = true,
+                          .causal = false,
+                          .seed = o.seed,
+                          .generator = o.generator,
+                          .form = Form::fused,
+                          .dtype = o.dtype},
+                         "FastMultiHeadAttention", false) {}
+
+Tensor FastMultiHeadAttention::operator()(const TensorView& x, const TensorView& mask) const {
+  return (*this)(x, CallOptions{.mask = keep(Tensor::copy(mask, DType::boolean))});
+}
+
+MultiHeadAttentionOptions preset(const std::string& wanted) {
+  const auto* found = std::find_if(kPresets.begin(), kPresets.end(),
+                                   [&](const Preset& p) { return wanted == p.name; });
+  require(found != kPresets.end(), "preset: there is no {}; there are {}", wanted,
+          fmt::join(preset_names(), ", "));
+  return {.d_in = found->width,
+          .d_out = found->width,
+          .context_length = found->context_length,
+          .num_heads = found->num_heads};
+}
+
+const std::vector<std::string>& preset_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const Preset& p : kPresets) list.emplace_back(p.name);
+    return list;
+  }();
+  return names;
+}
+
+}  // namespace cephalo

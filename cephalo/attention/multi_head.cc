@@ -1,0 +1,238 @@
+#include "cephalo/attention/multi_head.h"
+
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "cephalo/attention/heads.h"
+#include "cephalo/attention/project.h"
+#include "cephalo/attention/reference.h"
+#include "cephalo/attention/trace_recorder.h"
+#include "cephalo/core/fail.h"
+#include "cephalo/core/parallel.h"
+#include "cephalo/core/views.h"
+
+namespace cephalo {
+namespace {
+
+// " ; 8 or 16 heads fit": the nearest numbers of heads that divide the width.
+std::string heads_that_fit(dim_t width, dim_t num_heads) {
+  dim_t below = num_heads - 1;
+  while (below > 0 && width % below != 0) --below;
+  dim_t above = num_heads + 1;
+  while (above <= width && width % above != 0) ++above;
+  if (below > 0 && above <= width) return fmt::format("; {} or {} heads fit", below, above);
+  return below > 0 ? fmt::format("; {} heads fit", below) : "";
+}
+
+ParameterSizes sizes_of(const MultiHeadAttentionOptions& o, const char* rung) {
+  require(o.d_in > 0, "{}: d_in ({}) must be > 0", rung, o.d_in);
+  require(o.d_out > 0, "{}: d_out ({}) must be > 0", rung, o.d_out);
+  require(o.num_heads > 0, "{}: num_heads ({}) must be > 0", rung, o.num_heads);
+  require(o.d_out % o.num_heads == 0, "{}: d_out ({}) must be divisible by num_heads ({}){}", rung,
+          o.d_out, o.num_heads, heads_that_fit(o.d_out, o.num_heads));
+  const dim_t head_dim = o.d_out / o.num_heads;
+  const dim_t num_kv_heads = o.num_kv_heads == 0 ? o.num_heads : o.num_kv_heads;
+  require(num_kv_heads > 0 && o.num_heads % num_kv_heads == 0,
+          "{}: num_heads ({}) must be a multiple of num_kv_heads ({})", rung, o.num_heads,
+          num_kv_heads);
+  require(o.d_kv >= 0 && o.v_dim >= 0, "{}: d_kv ({}) and v_dim ({}) must be >= 0", rung, o.d_kv,
+          o.v_dim);
+  require(o.context_length >= 0, "{}: context_length ({}) must be >= 0; 0 means no limit", rung,
+          o.context_length);
+  require(o.dropout >= 0.0 && o.dropout < 1.0, "{}: dropout ({}) must be in [0, 1)", rung,
+          o.dropout);
+  require(!o.rotary || head_dim % 2 == 0, "{}: rotary needs an even head_dim, got {}", rung,
+          head_dim);
+  require_type(is_floating(o.dtype), "{}: parameters cannot be {}", rung, name(o.dtype));
+  return {.d_in = o.d_in,
+          .d_kv = o.d_kv == 0 ? o.d_in : o.d_kv,
+          .num_heads = o.num_heads,
+          .num_kv_heads = num_kv_heads,
+          .head_dim = head_dim,
+          .v_dim = o.v_dim == 0 ? head_dim : o.v_dim,
+          .d_out = o.d_out,
+          .qkv_bias = o.qkv_bias,
+          .out_proj = o.out_proj,
+          .out_bias = o.out_bias};
+}
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return (static_cast<std::uint64_t>(device()) << 32) | device();
+}
+
+// x: [tokens, width] or [batch, tokens, width] -> [batch, tokens, width]
+TensorView with_batch(const TensorView& x) {
+  return x.rank() == 3 ? x : broadcast_to(x, {1, x.dim(0), x.dim(1)});
+}
+
+void show(StepSink* sink, const char* key, const TensorView& value) {
+  if (sink != nullptr) sink->step(key, value);
+}
+
+void show(StepSink* sink, std::initializer_list<std::pair<const char*, const TensorView*>> steps) {
+  for (const auto& [key, value] : steps) show(sink, key, *value);
+}
+
+}  // namespace
+
+MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options)
+    : MultiHeadAttention(options, "MultiHeadAttention", false) {}
+
+MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options, const char* rung,
+                                       bool one_head)
+    : rung_(rung),
+      one_head_(one_head),
+      options_(options),
+      parameters_(sizes_of(options, rung), options.form, options.dtype, rung) {
+  require(!options.seed || options.generator == nullptr,
+          "{}: give a seed or a generator to continue, not both", rung);
+  options_.generator = nullptr;  // used here only: it need not outlive the layer
+  if (options.generator != nullptr) {
+    seed_ = options.generator->seed();
+    parameters_.initialise(*options.generator);
+  } else {
+    seed_ = options.seed ? *options.seed : random_seed();
+    TorchGenerator generator(seed_);
+    parameters_.initialise(generator);
+  }
+}
+
+Tensor MultiHeadAttention::operator()(const TensorView& x, const CallOptions& call) const {
+  return forward(x, call, nullptr);
+}
+
+Trace MultiHeadAttention::trace(const TensorView& x, const CallOptions& call) const {
+  const ParameterSizes& sizes = parameters_.sizes();
+  const Mask mask = mask_for(call);
+  TraceRecorder recorder({.title = one_head_ ? fmt::format("{}: {} -> {}", rung_, sizes.d_in,
+                                                           sizes.context_width())
+                                             : fmt::format("{}: {} heads x {} = {}", rung_,
+                                                           sizes.num_heads, sizes.v_dim,
+                                                           sizes.context_width()),
+                          .form = parameters_.form(),
+                          .qkv_bias = sizes.qkv_bias,
+                          .out_bias = sizes.out_bias,
+                          .has_batch = x.rank() != 2,
+                          .one_head = one_head_,
+                          .scale = 1.0 / std::sqrt(static_cast<double>(sizes.head_dim)),
+                          .head_dim = sizes.head_dim,
+                          .context_length = options_.context_length,
+                          .mask = mask.to_string(),
+                          .merely_causal = mask.to_string() == "causal()",
+                          .dropout = options_.dropout,
+                          .training = training_});
+  forward(x, call, &recorder);
+  return recorder.take();
+}
+
+void MultiHeadAttention::check_input(const TensorView& x, const TensorView& kv) const {
+  const ParameterSizes& sizes = parameters_.sizes();
+  const bool wide = parameters_.dtype() == DType::f64;
+  for (const auto& [t, width, which, input] :
+       {std::tuple{&x, sizes.d_in, "d_in", "x"}, std::tuple{&kv, sizes.d_kv, "d_kv", "kv"}}) {
+    require(t->rank() == 2 || t->rank() == 3,
+            "{}: {} {} must be [batch, tokens, {}] or [tokens, {}]", rung_, input,
+            to_string(t->shape()), width, width);
+    require(t->dim(-1) == width, "{}: the last dimension of {} {} must be {} ({})", rung_, input,
+            to_string(t->shape()), which, width);
+    require_type(is_floating(t->dtype()) && (t->dtype() == DType::f64) == wide,
+                 "{}: {} is {}, the parameters are {}", rung_, input, name(t->dtype()),
+                 name(parameters_.dtype()));
+    require(options_.context_length == 0 || t->dim(-2) <= options_.context_length,
+            "{}: tokens ({}) exceed context_length ({})", rung_, t->dim(-2),
+            options_.context_length);
+  }
+  require(x.rank() == kv.rank() && (x.rank() == 2 || x.dim(0) == kv.dim(0)),
+          "{}: x {} and kv {} must agree in rank and batch", rung_, to_string(x.shape()),
+          to_string(kv.shape()));
+}
+
+Mask MultiHeadAttention::mask_for(const CallOptions& call) const {
+  return options_.causal ? causal() & call.mask : call.mask;
+}
+
+AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const {
+  AttendOptions options;
+  if (!training_ || options_.dropout == 0.0) return options;
+  options.dropout = options_.dropout;
+  options.dropout_stream = options_.dropout_stream;
+  options.generator = call.generator;
+  options.heads_draw_in_turn = parameters_.form() == Form::heads;
+  options.seed = mix_seed(seed_, call.call ? *call.call : calls_.next++);
+  return options;
+}
+
+Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
+                                   StepSink* sink) const {
+  check_input(x, call.kv != nullptr ? *call.kv : x);
+  const ThreadLimit limit(call.threads);
+  const ParameterSizes& sizes = parameters_.sizes();
+  const DType steps = parameters_.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const Mask mask = mask_for(call);
+
+  // 0  INPUT
+  const TensorView x3 = with_batch(x);
+  const TensorView kv3 = call.kv != nullptr ? with_batch(*call.kv) : x3;
+  show(sink, "x", x3);
+
+  // 1  PROJECT
+  Tensor q = project(x3, parameters_.q_weight(), parameters_.q_bias(), steps);
+  Tensor k = project(kv3, parameters_.k_weight(), parameters_.k_bias(), steps);
+  const Tensor v = project(kv3, parameters_.v_weight(), parameters_.v_bias(), steps);
+  show(sink, {{"q", &q}, {"k", &k}, {"v", &v}});
+
+  // 2  SPLIT
+  const TensorView q_split = split_heads(q, sizes.num_heads);
+  const TensorView k_split = split_heads(k, sizes.num_kv_heads);
+  const TensorView v_split = split_heads(v, sizes.num_kv_heads);
+  show(sink, {{"q_split", &q_split}, {"k_split", &k_split}, {"v_split", &v_split}});
+  if (options_.rotary) {
+    const MaskExtent extent{q.dim(0), sizes.num_heads, q.dim(1), k.dim(1)};
+    const BoundMask bound(mask, extent, rung_);
+    rotate({q.mutable_view().mutable_data(), steps, q_split.shape()}, *options_.rotary, &bound);
+    rotate({k.mutable_view().mutable_data(), steps, k_split.shape()}, *options_.rotary, nullptr);
+    show(sink, {{"q_rotated", &q_split}, {"k_rotated", &k_split}});
+  }
+
+  // 3  TRANSPOSE
+  const TensorView q_heads = heads_first(q_split);
+  const TensorView k_heads = heads_first(k_split);
+  const TensorView v_heads = heads_first(v_split);
+  show(sink, {{"q_heads", &q_heads}, {"k_heads", &k_heads}, {"v_heads", &v_heads}});
+
+  // 4  ATTEND
+  const AttendProblem problem =
+      make_problem(q_heads, k_heads, v_heads, mask, attend_options(call), rung_);
+  AttendResult attended = attend_reference(problem, sink);
+
+  // 5  CONCAT
+  Tensor context = merge_heads(std::move(attended.context));
+  show(sink, "context", context);
+
+  // 6  PROJECT
+  Tensor output;
+  if (sizes.out_proj) {
+    output = project(context, parameters_.out_weight(), parameters_.out_bias(), x.dtype());
+    show(sink, "output", output);
+  } else {
+    output = x.dtype() == steps ? std::move(context) : Tensor::copy(context, x.dtype());
+  }
+  if (x.rank() == 3) return output;
+  const Shape without_batch{output.dim(1), output.dim(2)};
+  return std::move(output).reshaped(without_batch);
+}
+
+TensorView MultiHeadAttention::parameter(const std::string& wanted) const {
+  return const_cast<Parameters&>(parameters_).find(wanted);
+}
+
+void MultiHeadAttention::update(const std::string& wanted, const TensorView& value) {
+  const MutableTensorView parameter = parameters_.find(wanted);
+  require(parameter.shape() == value.shape(), "{}: {} has shape {}, not {}", rung_, wanted,
+          to_string(parameter.shape()), to_string(value.shape()));
+  parameter.copy_from(value);
+}
+
+}  // namespace cephalo

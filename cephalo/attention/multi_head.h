@@ -1,0 +1,105 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cephalo/attention/attend.h"
+#include "cephalo/attention/parameters.h"
+#include "cephalo/attention/rotary.h"
+#include "cephalo/attention/trace.h"
+
+namespace cephalo {
+
+class StepSink;
+
+struct MultiHeadAttentionOptions {
+  dim_t d_in = 0;
+  dim_t d_out = 0;           // split into num_heads heads of d_out / num_heads
+  dim_t context_length = 0;  // longest input; 0: no limit
+  double dropout = 0.0;      // on the weights, in training mode only
+  dim_t num_heads = 1;
+  bool qkv_bias = false;
+
+  dim_t num_kv_heads = 0;  // 0: as many as num_heads; fewer are shared by neighbouring heads
+  dim_t d_kv = 0;          // width of a second input (cross attention); 0: d_in
+  dim_t v_dim = 0;         // width of one head's values; 0: head_dim
+  bool out_proj = true;
+  bool out_bias = true;
+  bool causal = true;
+  std::optional<Rotary> rotary = {};
+  std::optional<std::uint64_t> seed = {};  // none: random, and told by seed()
+  TorchGenerator* generator = nullptr;     // instead of seed: continues this stream
+  Form form = Form::separate;
+  DropoutStream dropout_stream = DropoutStream::counter;
+  DType dtype = DType::f32;  // of the parameters; arithmetic is float32, or float64 for float64
+};
+
+// What one call may bring along.
+struct CallOptions {
+  const TensorView* kv = nullptr;       // keys and values come from this: [batch, kv_tokens, d_kv]
+  Mask mask = {};                       // joined by & with the layer's own
+  TorchGenerator* generator = nullptr;  // for the torch dropout streams
+  std::optional<std::uint64_t> call = {};  // number of this call; none: the layer counts
+  int threads = 0;
+};
+
+// The attention layer: project, split, transpose, attend, concat, project. One implementation
+// behind rungs 2 to 7 (ladder.h). Const in use: any number of threads may call one layer.
+class MultiHeadAttention {
+ public:
+  explicit MultiHeadAttention(const MultiHeadAttentionOptions& options);
+
+  // x: [batch, tokens, d_in] or [tokens, d_in] -> the same rank, d_out wide, x's element type.
+  Tensor operator()(const TensorView& x, const CallOptions& call = {}) const;
+
+  // The same computation with every step kept.
+  Trace trace(const TensorView& x, const CallOptions& call = {}) const;
+
+  void train() { training_ = true; }  // a new layer is in training mode, as in PyTorch
+  void eval() { training_ = false; }
+  bool training() const { return training_; }
+
+  const MultiHeadAttentionOptions& options() const { return options_; }
+  dim_t head_dim() const { return parameters_.sizes().head_dim; }
+  std::uint64_t seed() const { return seed_; }
+  const char* rung() const { return rung_; }
+
+  dim_t parameter_count() const { return parameters_.count(); }
+  std::vector<NamedParameter> parameters() const { return parameters_.named(); }
+  TensorView parameter(const std::string& name) const;
+  void update(const std::string& name, const TensorView& value);  // same shape; rounds to dtype
+
+ protected:
+  // For the rungs: `rung` names the layer in messages; one_head leaves the head axis out of traces.
+  MultiHeadAttention(const MultiHeadAttentionOptions& options, const char* rung, bool one_head);
+
+ private:
+  // Copied on a move, so that a layer can be returned from a function.
+  struct CallCounter {
+    CallCounter() = default;
+    CallCounter(CallCounter&& other) noexcept : next(other.next.load()) {}
+    CallCounter& operator=(CallCounter&& other) noexcept {
+      next = other.next.load();
+      return *this;
+    }
+    std::atomic<std::uint64_t> next{0};
+  };
+
+  Tensor forward(const TensorView& x, const CallOptions& call, StepSink* sink) const;
+  void check_input(const TensorView& x, const TensorView& kv) const;
+  Mask mask_for(const CallOptions& call) const;
+  AttendOptions attend_options(const CallOptions& call) const;
+
+  const char* rung_;
+  bool one_head_;
+  MultiHeadAttentionOptions options_;
+  Parameters parameters_;
+  std::uint64_t seed_ = 0;
+  bool training_ = true;
+  mutable CallCounter calls_;
+};
+
+}  // namespace cephalo

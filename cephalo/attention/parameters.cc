@@ -1,0 +1,199 @@
+#include "cephalo/attention/parameters.h"
+
+#include <cmath>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/core/views.h"
+
+namespace cephalo {
+namespace {
+
+MutableTensorView transposed(const MutableTensorView& t) {
+  return {t.mutable_data(), t.dtype(), {t.dim(1), t.dim(0)}, {t.strides()[1], t.strides()[0]}};
+}
+
+bool present(const TensorView& t) {
+  return t.numel() > 0;
+}
+
+// Draws into float32 and rounds, when the parameters are stored in another type.
+template <typename Draw>
+void draw_into(const MutableTensorView& to, Draw&& draw) {
+  if (to.dtype() == DType::f32) {
+    draw(to);
+    return;
+  }
+  Tensor drawn = Tensor::empty(to.shape());
+  draw(drawn.mutable_view());
+  to.copy_from(drawn);
+}
+
+}  // namespace
+
+const char* name(Form form) {
+  static constexpr const char* kNames[] = {"separate", "raw",   "heads", "linear",
+                                           "fused",    "torch", "gpt2"};
+  return kNames[static_cast<int>(form)];
+}
+
+Parameters::Parameters(const ParameterSizes& sizes, Form form, DType dtype, const char* layer)
+    : sizes_(sizes), form_(form), dtype_(dtype) {
+  const bool one_input = sizes.d_kv == sizes.d_in;
+  const bool one_block = form == Form::fused || form == Form::torch || form == Form::gpt2;
+  require(!one_block || one_input, "{}: form {} stores one projection for q, k and v, so d_kv ({}) "
+          "must equal d_in ({})", layer, name(form), sizes.d_kv, sizes.d_in);
+  require(form != Form::raw || (!sizes.qkv_bias && !sizes.out_proj),
+          "{}: form raw has neither biases nor an output projection", layer);
+  require(form != Form::heads || sizes.num_kv_heads == sizes.num_heads,
+          "{}: form heads needs num_kv_heads ({}) equal to num_heads ({})", layer,
+          sizes.num_kv_heads, sizes.num_heads);
+  require((form != Form::torch && form != Form::gpt2) || sizes.out_proj,
+          "{}: form {} always has an output projection", layer, name(form));
+
+  const dim_t q = sizes.q_width();
+  const dim_t k = sizes.k_width();
+  const dim_t v = sizes.v_width();
+  const auto own = [&](const Shape& shape) -> MutableTensorView {
+    storage_.push_back(Tensor::empty(shape, dtype));
+    return storage_.back().mutable_view();
+  };
+  storage_.reserve(5);
+  if (one_input) {
+    qkv_weight_ = own({q + k + v, sizes.d_in});
+    q_weight_ = qkv_weight_.slice(0, 0, q);
+    k_weight_ = qkv_weight_.slice(0, q, q + k);
+    v_weight_ = qkv_weight_.slice(0, q + k, q + k + v);
+  } else {
+    q_weight_ = own({q, sizes.d_in});
+    const MutableTensorView kv = own({k + v, sizes.d_kv});
+    k_weight_ = kv.slice(0, 0, k);
+    v_weight_ = kv.slice(0, k, k + v);
+  }
+  if (sizes.qkv_bias) {
+    qkv_bias_ = own({q + k + v});
+    q_bias_ = qkv_bias_.slice(0, 0, q);
+    k_bias_ = qkv_bias_.slice(0, q, q + k);
+    v_bias_ = qkv_bias_.slice(0, q + k, q + k + v);
+  }
+  if (sizes.out_proj) {
+    out_weight_ = own({sizes.d_out, sizes.context_width()});
+    if (sizes.out_bias) out_bias_ = own({sizes.d_out});
+  }
+  name_slots();
+}
+
+void Parameters::add_linear(const std::string& prefix, const MutableTensorView& weight,
+                            TensorView bias) {
+  slots_.push_back({prefix + ".weight", weight, weight.dim(1)});
+  if (present(bias)) {
+    slots_.push_back({prefix + ".bias",
+                      {const_cast<void*>(bias.data()), bias.dtype(), bias.shape(), bias.strides()},
+                      weight.dim(1)});
+  }
+}
+
+// The names in the order in which PyTorch's constructor makes them.
+void Parameters::name_slots() {
+  switch (form_) {
+    case Form::separate:
+    case Form::linear: {
+      const bool book = form_ == Form::separate;
+      add_linear(book ? "W_query" : "q_linear", q_weight_, q_bias_);
+      add_linear(book ? "W_key" : "k_linear", k_weight_, k_bias_);
+      add_linear(book ? "W_value" : "v_linear", v_weight_, v_bias_);
+      break;
+    }
+    case Form::raw:
+      slots_.push_back({"W_query", transposed(q_weight_), sizes_.d_in});
+      slots_.push_back({"W_key", transposed(k_weight_), sizes_.d_in});
+      slots_.push_back({"W_value", transposed(v_weight_), sizes_.d_in});
+      return;
+    case Form::heads:
+      for (dim_t h = 0; h < sizes_.num_heads; ++h) {
+        const auto part = [&](const MutableTensorView& t, dim_t width) {
+          return present(t) ? t.slice(0, h * width, (h + 1) * width) : MutableTensorView();
+        };
+        const std::string head = fmt::format("heads.{}.", h);
+        const dim_t d = sizes_.head_dim;
+        add_linear(head + "W_query", part(q_weight_, d), part(q_bias_, d));
+        add_linear(head + "W_key", part(k_weight_, d), part(k_bias_, d));
+        add_linear(head + "W_value", part(v_weight_, sizes_.v_dim), part(v_bias_, sizes_.v_dim));
+      }
+      break;
+    case Form::fused:
+      add_linear("qkv_proj", qkv_weight_, qkv_bias_);
+      break;
+    case Form::torch:
+      slots_.push_back({"in_proj_weight", qkv_weight_, sizes_.d_in});
+      if (sizes_.qkv_bias) slots_.push_back({"in_proj_bias", qkv_bias_, sizes_.d_in});
+      break;
+    case Form::gpt2:
+      add_linear("attn.c_attn", transposed(qkv_weight_), qkv_bias_);
+      add_linear("attn.c_proj", transposed(out_weight_), out_bias_);
+      return;
+  }
+  if (sizes_.out_proj) add_linear("out_proj", out_weight_, out_bias_);
+}
+
+void Parameters::initialise(TorchGenerator& generator) {
+  if (form_ == Form::torch) {
+    initialise_torch(generator);
+    return;
+  }
+  for (const Slot& slot : slots_) {
+    draw_into(slot.value, [&](const MutableTensorView& t) {
+      if (form_ == Form::raw) {  // torch.rand(d_in, d_out)
+        generator.uniform(t, 0.0, 1.0);
+      } else if (form_ == Form::gpt2) {  // N(0, 0.02), biases 0
+        if (t.rank() == 1) return t.fill(0.0);
+        Tensor drawn = generator.randn(t.shape());
+        for (float *x = drawn.mutable_data_as<float>(), *end = x + drawn.numel(); x < end; ++x) {
+          *x *= 0.02F;
+        }
+        t.copy_from(drawn);
+      } else {  // nn.Linear
+        const double bound = 1.0 / std::sqrt(static_cast<double>(slot.fan_in));
+        generator.uniform(t, -bound, bound);
+      }
+    });
+  }
+}
+
+// nn.MultiheadAttention makes its output projection first and sets all biases to 0 afterwards.
+void Parameters::initialise_torch(TorchGenerator& generator) {
+  const double bound = 1.0 / std::sqrt(static_cast<double>(sizes_.context_width()));
+  const auto uniform = [&](const MutableTensorView& to, double limit) {
+    draw_into(to, [&](const MutableTensorView& t) { generator.uniform(t, -limit, limit); });
+  };
+  uniform(out_weight_, bound);
+  if (present(out_bias_)) uniform(out_bias_, bound);
+  const auto fan_sum = static_cast<double>(qkv_weight_.dim(0) + qkv_weight_.dim(1));
+  uniform(qkv_weight_, std::sqrt(3.0) * std::sqrt(2.0 / fan_sum));
+  if (present(out_bias_)) out_bias_.fill(0.0);
+  if (present(qkv_bias_)) qkv_bias_.fill(0.0);
+}
+
+dim_t Parameters::count() const {
+  dim_t total = 0;
+  for (const Slot& slot : slots_) total += slot.value.numel();
+  return total;
+}
+
+std::vector<NamedParameter> Parameters::named() const {
+  std::vector<NamedParameter> list;
+  for (const Slot& slot : slots_) list.push_back({slot.name, slot.value});
+  return list;
+}
+
+MutableTensorView Parameters::find(const std::string& wanted) {
+  std::vector<std::string> names;
+  for (const Slot& slot : slots_) {
+    if (slot.name == wanted) return slot.value;
+    names.push_back(slot.name);
+  }
+  fail(Error::Kind::value, "parameters: there is no {}; this layer has {}", wanted,
+       fmt::join(names, ", "));
+}
+
+}  // namespace cephalo

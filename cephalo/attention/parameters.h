@@ -1,0 +1,97 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cephalo/core/random.h"
+#include "cephalo/core/tensor.h"
+
+namespace cephalo {
+
+// The naming habits people have their parameters under.
+enum class Form {
+  separate,  // W_query.weight W_key.weight W_value.weight [.bias], out_proj.*
+  raw,       // W_query W_key W_value, stored in × out
+  heads,     // heads.N.W_query.weight …, out_proj.*
+  linear,    // q_linear.* k_linear.* v_linear.* out_proj.*
+  fused,     // qkv_proj.*, out_proj.*
+  torch,     // in_proj_weight in_proj_bias out_proj.*
+  gpt2       // attn.c_attn.* (in × 3·out), attn.c_proj.*
+};
+const char* name(Form form);
+
+// The sizes of one layer's parameters.
+struct ParameterSizes {
+  dim_t d_in;
+  dim_t d_kv;  // width that keys and values are projected from
+  dim_t num_heads;
+  dim_t num_kv_heads;
+  dim_t head_dim;
+  dim_t v_dim;
+  dim_t d_out;  // width after the output projection
+  bool qkv_bias;
+  bool out_proj;
+  bool out_bias;
+
+  dim_t q_width() const { return num_heads * head_dim; }
+  dim_t k_width() const { return num_kv_heads * head_dim; }
+  dim_t v_width() const { return num_kv_heads * v_dim; }
+  dim_t context_width() const { return num_heads * v_dim; }
+};
+
+struct NamedParameter {
+  std::string name;
+  TensorView value;
+};
+
+// Parameters stored once: the rows of the query, key and value projections lie below each other,
+// so that every form is a set of names for views of the same memory.
+class Parameters {
+ public:
+  // Throws when the form cannot name such a layer; `layer` begins the message.
+  Parameters(const ParameterSizes& sizes, Form form, DType dtype, const char* layer);
+
+  // Draws what PyTorch's constructor would draw, in its order: float32, then rounded to dtype.
+  void initialise(TorchGenerator& generator);
+
+  // All are [width, d_in] or [width]; a null bias is a view of shape [0].
+  TensorView q_weight() const { return q_weight_; }
+  TensorView k_weight() const { return k_weight_; }
+  TensorView v_weight() const { return v_weight_; }
+  TensorView q_bias() const { return q_bias_; }
+  TensorView k_bias() const { return k_bias_; }
+  TensorView v_bias() const { return v_bias_; }
+  TensorView out_weight() const { return out_weight_; }
+  TensorView out_bias() const { return out_bias_; }
+
+  Form form() const { return form_; }
+  const ParameterSizes& sizes() const { return sizes_; }
+  DType dtype() const { return dtype_; }
+  dim_t count() const;
+
+  // The form's names in the order of construction, each a view of the stored memory.
+  std::vector<NamedParameter> named() const;
+  MutableTensorView find(const std::string& name);  // an error that lists the names
+
+ private:
+  struct Slot {
+    std::string name;
+    MutableTensorView value;
+    dim_t fan_in;
+  };
+
+  void name_slots();
+  void add_linear(const std::string& name, const MutableTensorView& weight, TensorView bias);
+  void initialise_torch(TorchGenerator& generator);
+
+  ParameterSizes sizes_;
+  Form form_;
+  DType dtype_;
+  std::vector<Tensor> storage_;
+  MutableTensorView q_weight_, k_weight_, v_weight_, qkv_weight_;
+  MutableTensorView q_bias_, k_bias_, v_bias_, qkv_bias_;
+  MutableTensorView out_weight_, out_bias_;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace cephalo

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "cephalo/attention/parameters.h"
+#include "cephalo/attention/reference.h"
+#include "cephalo/attention/trace.h"
+
+namespace cephalo {
+
+// Turns the steps that a computation shows into a Trace: names them, writes their formulas, copies
+// their values.
+class TraceRecorder : public StepSink {
+ public:
+  struct Setup {
+    std::string title;
+    std::optional<Form> form;  // none: no projections (rung 1)
+    bool qkv_bias = false;
+    bool out_bias = false;
+    bool has_batch = true;  // false: x came without a batch axis, so no step shows one
+    bool one_head = false;  // no head axis, no split, transpose and concat
+    double scale = 1.0;
+    dim_t head_dim = 0;
+    dim_t context_length = 0;
+    std::string mask;  // as it prints itself
+    bool merely_causal = false;
+    double dropout = 0.0;
+    bool training = false;
+  };
+
+  explicit TraceRecorder(Setup setup) : setup_(std::move(setup)) {}
+
+  void step(const char* key, const TensorView& value) override;
+  Trace take();
+
+ private:
+  TensorView without_extra_axes(const std::string& key, const TensorView& value) const;
+  std::string formula(const std::string& key, const TensorView& value) const;
+  std::string project_formula(const std::string& key) const;
+  std::string note(const Step& step) const;
+  std::string mask_note(const Step& step) const;
+
+  Setup setup_;
+  Trace trace_{};
+  std::map<std::string, const void*> memory_;  // where each step's values were
+};
+
+}  // namespace cephalo

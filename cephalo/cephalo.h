@@ -1,0 +1,21 @@
+#pragma once
+
+// Everything public, in the order in which data flows.
+#include "cephalo/attention/attend.h"
+#include "cephalo/attention/ladder.h"
+#include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/trace.h"
+#include "cephalo/core/bound_mask.h"
+#include "cephalo/core/dtype.h"
+#include "cephalo/core/error.h"
+#include "cephalo/core/mask.h"
+#include "cephalo/core/ops.h"
+#include "cephalo/core/parallel.h"
+#include "cephalo/core/print.h"
+#include "cephalo/core/random.h"
+#include "cephalo/core/shape.h"
+#include "cephalo/core/tensor.h"
+#include "cephalo/core/version.h"
+#include "cephalo/core/views.h"
+#include "cephalo/embed/embedding.h"
+#include "cephalo/text/words.h"

@@ -1,0 +1,272 @@
+#include "cephalo/core/bound_mask.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/core/views.h"
+#include "cephalo/core/visit.h"
+
+namespace cephalo {
+namespace {
+
+// Stands for `unlimited` in sums that must not wrap.
+constexpr dim_t kFar = dim_t{1} << 61;
+
+// One number for all sequences, or one for each.
+std::vector<dim_t> per_batch(const std::vector<dim_t>& given, dim_t batch, const char* function,
+                             const char* part) {
+  const auto count = static_cast<dim_t>(given.size());
+  require(count == batch || count == 1, "{}: {} has {} entries, batch is {}", function, part, count,
+          batch);
+  if (count == batch) return given;
+  return std::vector<dim_t>(static_cast<std::size_t>(batch), given[0]);
+}
+
+dim_t at(const std::vector<dim_t>& values, dim_t b) {
+  return values[static_cast<std::size_t>(b)];
+}
+
+bool nonzero_at(const TensorView& t, dim_t offset) {
+  return visit_dtype(t.dtype(), [&](auto zero) {
+    return load(static_cast<const decltype(zero)*>(t.data())[offset]) != 0.0;
+  });
+}
+
+double value_at(const TensorView& t, dim_t offset) {
+  return visit_dtype(t.dtype(), [&](auto zero) {
+    return load(static_cast<const decltype(zero)*>(t.data())[offset]);
+  });
+}
+
+bool hides(double bias) {
+  return bias == -std::numeric_limits<double>::infinity();
+}
+
+Tile both(Tile a, Tile b) {
+  if (a == Tile::hidden || b == Tile::hidden) return Tile::hidden;
+  return a == Tile::visible && b == Tile::visible ? Tile::visible : Tile::mixed;
+}
+
+struct IdRange {
+  std::int64_t low;
+  std::int64_t high;
+};
+
+IdRange id_range(const std::int64_t* ids, dim_t begin, dim_t end) {
+  const auto [low, high] = std::minmax_element(ids + begin, ids + end);
+  return {*low, *high};
+}
+
+const std::int64_t* ids_of(const Tensor& ids, dim_t b) {
+  return ids.data_as<std::int64_t>() + (ids.dim(0) == 1 ? 0 : b) * ids.dim(1);
+}
+
+}  // namespace
+
+BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* function)
+    : mask_(mask), extent_(extent) {
+  bind_lengths(function);
+  bind_tensors(function);
+  if (mask.documents) {
+    const Mask::Documents& documents = *mask.documents;
+    require(!documents.same_tokens || extent.q_tokens == extent.kv_tokens,
+            "{}: documents(ids) needs q_tokens ({}) equal to kv_tokens ({}); say documents(q_ids, "
+            "kv_ids)",
+            function, extent.q_tokens, extent.kv_tokens);
+    for (const auto& [ids, tokens, which] :
+         {std::tuple{&documents.q_ids, extent.q_tokens, "q_tokens"},
+          std::tuple{&documents.kv_ids, extent.kv_tokens, "kv_tokens"}}) {
+      require((ids->dim(0) == 1 || ids->dim(0) == extent.batch) && ids->dim(1) == tokens,
+              "{}: documents ids {} must be [{} (batch), {} ({})]", function,
+              to_string(ids->shape()), extent.batch, tokens, which);
+    }
+  }
+  for (const std::vector<float>& slopes : mask.alibi) {
+    require(static_cast<dim_t>(slopes.size()) == extent.num_heads,
+            "{}: alibi has {} slopes, num_heads is {}", function, slopes.size(), extent.num_heads);
+  }
+  adds_ = mask.has_bias();
+  hides_nothing_ = mask.empty();
+}
+
+void BoundMask::bind_lengths(const char* function) {
+  const auto batch = static_cast<std::size_t>(extent_.batch);
+  kv_len_.assign(batch, extent_.kv_tokens);
+  q_len_.assign(batch, extent_.q_tokens);
+  prefix_.assign(batch, 0);
+  if (mask_.lengths) {
+    kv_len_ = per_batch(mask_.lengths->kv, extent_.batch, function, "lengths(kv)");
+    if (mask_.lengths->q) {
+      q_len_ = per_batch(*mask_.lengths->q, extent_.batch, function, "lengths(q)");
+    }
+  }
+  if (mask_.causal_prefix) {
+    prefix_ = per_batch(*mask_.causal_prefix, extent_.batch, function, "causal(prefix)");
+  }
+  for (std::size_t b = 0; b < batch; ++b) {
+    require(0 <= kv_len_[b] && kv_len_[b] <= extent_.kv_tokens,
+            "{}: lengths kv[{}] ({}) must be in [0, {}] (kv_tokens)", function, b, kv_len_[b],
+            extent_.kv_tokens);
+    require(0 <= q_len_[b] && q_len_[b] <= extent_.q_tokens,
+            "{}: lengths q[{}] ({}) must be in [0, {}] (q_tokens)", function, b, q_len_[b],
+            extent_.q_tokens);
+    const Mask::Positions map = mask_.positions.value_or(Mask::Positions{});
+    shift_.push_back(map.offset +
+                     (map.align == Align::bottom_right ? kv_len_[b] - q_len_[b] : 0));
+  }
+}
+
+void BoundMask::bind_tensors(const char* function) {
+  const Shape full{extent_.batch, extent_.num_heads, extent_.q_tokens, extent_.kv_tokens};
+  for (const MaskTensor& tensor : mask_.tensors) {
+    const TensorView& t = tensor.view;
+    bool fits = true;
+    for (int axis = -1; axis >= -t.rank(); --axis) {
+      fits = fits && (t.dim(axis) == full[axis] || t.dim(axis) == 1);
+    }
+    static constexpr const char* kNames[] = {"keep", "drop", "bias"};
+    require(fits,
+            "{}: {}({}) does not broadcast to [batch, heads, q, k] = {}; a mask of three "
+            "dimensions is [heads, q, k]",
+            function, kNames[static_cast<int>(tensor.role)], to_string(t.shape()),
+            to_string(full));
+    const TensorView whole = broadcast_to(t, full);
+    parts_.push_back({tensor.role,
+                      t,
+                      {whole.strides()[0], whole.strides()[1], whole.strides()[2],
+                       whole.strides()[3]}});
+  }
+}
+
+dim_t BoundMask::position(dim_t b, dim_t i) const {
+  return i + at(shift_, b);
+}
+
+bool BoundMask::visible_by_position(dim_t b, dim_t i, dim_t j) const {
+  if (j >= at(kv_len_, b) || i >= at(q_len_, b)) return false;
+  const dim_t p = position(b, i);
+  if (mask_.causal_prefix && j > p && j >= at(prefix_, b)) return false;
+  if (mask_.window) {
+    if (j < p - std::min(mask_.window->left, kFar)) return false;
+    if (j > p + std::min(mask_.window->right, kFar)) return false;
+  }
+  return true;
+}
+
+bool BoundMask::same_document(dim_t b, dim_t i, dim_t j) const {
+  const std::int64_t q_id = ids_of(mask_.documents->q_ids, b)[i];
+  return q_id >= 0 && q_id == ids_of(mask_.documents->kv_ids, b)[j];
+}
+
+bool BoundMask::visible(dim_t b, dim_t h, dim_t i, dim_t j) const {
+  if (!visible_by_position(b, i, j)) return false;
+  if (mask_.documents && !same_document(b, i, j)) return false;
+  for (const Part& part : parts_) {
+    const dim_t offset = part.offset(b, h, i, j);
+    switch (part.role) {
+      case MaskTensor::Role::keep:
+        if (!nonzero_at(part.view, offset)) return false;
+        break;
+      case MaskTensor::Role::drop:
+        if (nonzero_at(part.view, offset)) return false;
+        break;
+      case MaskTensor::Role::bias:
+        if (hides(value_at(part.view, offset))) return false;
+        break;
+    }
+  }
+  return true;
+}
+
+double BoundMask::added(dim_t b, dim_t h, dim_t i, dim_t j) const {
+  double sum = 0.0;
+  for (const Part& part : parts_) {
+    if (part.role == MaskTensor::Role::bias) sum += value_at(part.view, part.offset(b, h, i, j));
+  }
+  for (const std::vector<float>& slopes : mask_.alibi) {
+    const auto distance = static_cast<double>(std::abs(position(b, i) - j));
+    sum -= static_cast<double>(slopes[static_cast<std::size_t>(h)]) * distance;
+  }
+  return sum;
+}
+
+void BoundMask::row(dim_t b, dim_t h, dim_t i, std::uint8_t* keep) const {
+  const KeyRange range = key_range(b, i);
+  std::fill(keep, keep + extent_.kv_tokens, std::uint8_t{0});
+  for (dim_t j = range.begin; j < range.end; ++j) keep[j] = visible(b, h, i, j) ? 1 : 0;
+}
+
+BoundMask::KeyRange BoundMask::key_range(dim_t b, dim_t i) const {
+  if (i >= at(q_len_, b)) return {0, 0};
+  const dim_t p = position(b, i);
+  dim_t begin = 0;
+  dim_t end = at(kv_len_, b);
+  if (mask_.causal_prefix) end = std::min(end, std::max(p + 1, at(prefix_, b)));
+  if (mask_.window) {
+    begin = std::max(begin, p - std::min(mask_.window->left, kFar));
+    end = std::min(end, p + std::min(mask_.window->right, kFar) + 1);
+  }
+  return begin < end ? KeyRange{begin, end} : KeyRange{0, 0};
+}
+
+Tile BoundMask::tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin,
+                                 dim_t j_end) const {
+  const dim_t i_valid = std::min(i_end, at(q_len_, b));
+  const dim_t j_valid = std::min(j_end, at(kv_len_, b));
+  if (i_begin >= i_valid || j_begin >= j_valid) return Tile::hidden;
+  bool all = i_valid == i_end && j_valid == j_end;
+  const dim_t p_first = position(b, i_begin);
+  const dim_t p_last = position(b, i_valid - 1);
+  const dim_t j_last = j_valid - 1;
+  if (mask_.causal_prefix) {
+    if (j_begin > std::max(p_last, at(prefix_, b) - 1)) return Tile::hidden;
+    all = all && j_last <= std::max(p_first, at(prefix_, b) - 1);
+  }
+  if (mask_.window) {
+    const dim_t left = std::min(mask_.window->left, kFar);
+    const dim_t right = std::min(mask_.window->right, kFar);
+    if (j_last < p_first - left || j_begin > p_last + right) return Tile::hidden;
+    all = all && j_begin >= p_last - left && j_last <= p_first + right;
+  }
+  return all ? Tile::visible : Tile::mixed;
+}
+
+Tile BoundMask::tile_by_document(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin,
+                                 dim_t j_end) const {
+  const IdRange q = id_range(ids_of(mask_.documents->q_ids, b), i_begin, i_end);
+  const IdRange kv = id_range(ids_of(mask_.documents->kv_ids, b), j_begin, j_end);
+  if (q.high < 0 || kv.high < 0 || q.high < kv.low || kv.high < q.low) return Tile::hidden;
+  const bool one_document = q.low == q.high && kv.low == kv.high && q.low == kv.low;
+  return one_document ? Tile::visible : Tile::mixed;
+}
+
+Tile BoundMask::tile(dim_t b, dim_t h, dim_t i_begin, dim_t i_end, dim_t j_begin,
+                     dim_t j_end) const {
+  if (i_begin >= i_end || j_begin >= j_end) return Tile::hidden;
+  Tile answer = tile_by_position(b, i_begin, i_end, j_begin, j_end);
+  if (answer != Tile::hidden && mask_.documents) {
+    answer = both(answer, tile_by_document(b, i_begin, i_end, j_begin, j_end));
+  }
+  for (const Part& part : parts_) {
+    if (answer == Tile::hidden) break;
+    bool some = false;
+    bool all = part.role != MaskTensor::Role::bias;
+    for (dim_t i = i_begin; i < i_end; ++i) {
+      for (dim_t j = j_begin; j < j_end && (all || !some); ++j) {
+        const dim_t offset = part.offset(b, h, i, j);
+        const bool seen = part.role == MaskTensor::Role::bias
+                              ? !hides(value_at(part.view, offset))
+                              : nonzero_at(part.view, offset) == (part.role == MaskTensor::Role::keep);
+        some = some || seen;
+        all = all && seen;
+      }
+    }
+    answer = both(answer, all ? Tile::visible : (some ? Tile::mixed : Tile::hidden));
+  }
+  if (answer == Tile::visible && !mask_.alibi.empty()) answer = Tile::mixed;
+  return answer;
+}
+
+}  // namespace cephalo

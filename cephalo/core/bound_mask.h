@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cephalo/core/mask.h"
+
+namespace cephalo {
+
+// The sizes a mask is asked about.
+struct MaskExtent {
+  dim_t batch = 1;
+  dim_t num_heads = 1;
+  dim_t q_tokens = 0;
+  dim_t kv_tokens = 0;
+};
+
+// What a kernel needs to know of a tile: skip it, compute it without a test, or look at each pair.
+enum class Tile { hidden, visible, mixed };
+
+// A mask checked against sizes, ready to be asked. Borrows the mask.
+class BoundMask {
+ public:
+  // Throws when a part does not fit the sizes; `function` begins the message.
+  BoundMask(const Mask& mask, const MaskExtent& extent, const char* function);
+
+  const MaskExtent& extent() const { return extent_; }
+  bool hides_nothing() const { return hides_nothing_; }
+  bool adds() const { return adds_; }  // a bias or alibi part is there
+
+  dim_t position(dim_t b, dim_t i) const;  // p(i)
+
+  // May query i of head h look at key j?
+  bool visible(dim_t b, dim_t h, dim_t i, dim_t j) const;
+  // The sum of everything that is added to that score: 0 without bias and alibi.
+  double added(dim_t b, dim_t h, dim_t i, dim_t j) const;
+  // visible for all keys of one query: keep[0 .. kv_tokens).
+  void row(dim_t b, dim_t h, dim_t i, std::uint8_t* keep) const;
+
+  // The answer for queries [i_begin, i_end) and keys [j_begin, j_end). `hidden` and `visible` are
+  // always true; `mixed` may also stand for a tile that is all one thing, when only a look at each
+  // pair could tell. A tile with a bias is never `visible`.
+  Tile tile(dim_t b, dim_t h, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
+
+  // Keys [begin, end) outside of which lengths, causal and window hide everything from query i.
+  // Inside, a prefix may leave a gap; the other parts are not looked at.
+  struct KeyRange {
+    dim_t begin;
+    dim_t end;
+  };
+  KeyRange key_range(dim_t b, dim_t i) const;
+
+ private:
+  // A tensor part with a stride for each of batch, head, query and key; 0 where it broadcasts.
+  struct Part {
+    MaskTensor::Role role;
+    TensorView view;
+    dim_t stride[4];
+    dim_t offset(dim_t b, dim_t h, dim_t i, dim_t j) const {
+      return b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3];
+    }
+  };
+
+  void bind_lengths(const char* function);
+  void bind_tensors(const char* function);
+  bool visible_by_position(dim_t b, dim_t i, dim_t j) const;
+  bool same_document(dim_t b, dim_t i, dim_t j) const;
+  Tile tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
+  Tile tile_by_document(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
+
+  const Mask& mask_;
+  MaskExtent extent_;
+  std::vector<dim_t> kv_len_;  // per batch
+  std::vector<dim_t> q_len_;
+  std::vector<dim_t> prefix_;  // per batch; 0 without a prefix
+  std::vector<dim_t> shift_;   // p(i) − i per batch
+  std::vector<Part> parts_;
+  bool hides_nothing_ = false;
+  bool adds_ = false;
+};
+
+}  // namespace cephalo

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cephalo/core/tensor.h"
+
+namespace cephalo {
+
+// Which keys a query may look at, as data. A mask is built from the named parts below joined by &:
+// what hides intersects, what biases adds, and no part silently wins over another.
+//
+// Positions: query i stands at p(i) = i + offset + (bottom_right ? kv_len − q_len : 0), so that by
+// default the last query sees the last key, as a cache needs.
+enum class Align { bottom_right, top_left };
+
+inline constexpr dim_t unlimited = std::numeric_limits<dim_t>::max();
+
+// A tensor inside a mask. It is read where it lies: an lvalue is borrowed and must outlive the
+// mask, a temporary moves in.
+struct MaskTensor {
+  enum class Role { keep, drop, bias } role;
+  TensorView view;
+  std::shared_ptr<const Tensor> owner;
+};
+
+class Mask {
+ public:
+  Mask() = default;  // hides nothing
+
+  struct Positions {
+    Align align = Align::bottom_right;
+    dim_t offset = 0;
+    bool operator==(const Positions&) const = default;
+  };
+  struct Window {
+    dim_t left = unlimited;
+    dim_t right = unlimited;
+  };
+  struct Lengths {
+    std::vector<dim_t> kv;
+    std::optional<std::vector<dim_t>> q;
+  };
+  struct Documents {
+    Tensor q_ids;   // int64 [batch | 1, q_tokens]
+    Tensor kv_ids;  // int64 [batch | 1, kv_tokens]
+    bool same_tokens;
+  };
+
+  // The parts, as they were joined. Two causal or two window parts have become their intersection.
+  std::optional<Positions> positions;
+  std::optional<std::vector<dim_t>> causal_prefix;  // one for all, or one per batch
+  std::optional<Window> window;
+  std::optional<Lengths> lengths;
+  std::shared_ptr<const Documents> documents;
+  std::vector<MaskTensor> tensors;
+  std::vector<std::vector<float>> alibi;  // slopes, one per head
+
+  bool empty() const;
+  bool has_bias() const;  // a part adds to the scores, or may hide by −inf in a bias
+
+  // "causal() & window(127, 0)"
+  std::string to_string() const;
+  // One character a pair, '#' visible, '.' hidden, '+' visible with a bias; large masks are drawn
+  // by tiles, '+' where a tile holds both.
+  std::string draw(dim_t q_tokens, dim_t kv_tokens, dim_t head = 0, dim_t batch = 0) const;
+};
+
+Mask operator&(const Mask& a, const Mask& b);
+
+Mask positions(Align align, dim_t offset = 0);
+
+// j <= p(i), or j < prefix: one prefix for all sequences or one per batch.
+Mask causal(dim_t prefix = 0);
+Mask causal(std::vector<dim_t> prefix);
+
+// p(i) − left <= j <= p(i) + right, both ends inside; `unlimited` for no bound.
+Mask window(dim_t left, dim_t right);
+
+// j < kv[b] and i < q[b].
+Mask lengths(std::vector<dim_t> kv);
+Mask lengths(std::vector<dim_t> kv, std::vector<dim_t> q);
+
+// Equal ids >= 0 see each other. ids: int32 or int64 [tokens] or [batch, tokens]; copied.
+Mask documents(const TensorView& ids);
+Mask documents(const TensorView& q_ids, const TensorView& kv_ids);
+
+// t: bool or integers, [q, k], [heads|1, q|1, k|1] or [batch|1, heads|1, q|1, k|1].
+Mask keep(const TensorView& t);  // may look where t is nonzero
+Mask keep(Tensor&& t);
+Mask drop(const TensorView& t);  // may look where t is zero
+Mask drop(Tensor&& t);
+
+// t: float32 or q's type, shaped as above: added to the scores; −inf hides.
+Mask bias(const TensorView& t);
+Mask bias(Tensor&& t);
+
+// Adds −slopes[h] · |p(i) − j|; slopes >= 0, one per head. alibi_slopes gives the paper's.
+Mask alibi(std::vector<float> slopes);
+std::vector<float> alibi_slopes(dim_t num_heads);
+
+}  // namespace cephalo

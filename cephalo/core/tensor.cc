@@ -1,0 +1,276 @@
+#include "cephalo/core/tensor.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/core/visit.h"
+
+namespace cephalo {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};  // one cache line, one AVX-512 register
+
+dim_t physical_memory() {
+  static const dim_t bytes =
+      static_cast<dim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<dim_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+// Refused here rather than by the kernel's out-of-memory killer: a request beyond the machine's
+// memory would be granted lazily and end the process later.
+std::byte* allocate(dim_t bytes, const Shape& shape, DType dtype) {
+  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+  if (bytes > physical_memory()) {
+    fail(Error::Kind::memory, "tensor: {} of {} needs {:.1f} GiB, this machine has {:.1f} GiB",
+         to_string(shape), name(dtype), static_cast<double>(bytes) / kGiB,
+         static_cast<double>(physical_memory()) / kGiB);
+  }
+  void* memory = ::operator new(static_cast<std::size_t>(bytes), kAlignment, std::nothrow);
+  if (memory == nullptr) {
+    fail(Error::Kind::memory, "tensor: no memory for {} of {} ({} bytes)", to_string(shape),
+         name(dtype), bytes);
+  }
+  return static_cast<std::byte*>(memory);
+}
+
+dim_t byte_offset(DType dtype, dim_t elements) {
+  return elements * static_cast<dim_t>(item_size(dtype));
+}
+
+const void* advance(const void* data, DType dtype, dim_t elements) {
+  return static_cast<const std::byte*>(data) + byte_offset(dtype, elements);
+}
+
+// Copies one axis at a time, innermost last; `to` and `from` have the same shape.
+template <typename To, typename From>
+void copy_elements(To* to, const From* from, const MutableTensorView& to_view,
+                   const TensorView& from_view, int axis) {
+  const dim_t count = to_view.shape()[axis];
+  const dim_t to_stride = to_view.strides()[axis];
+  const dim_t from_stride = from_view.strides()[axis];
+  if (axis + 1 < to_view.rank()) {
+    for (dim_t i = 0; i < count; ++i) {
+      copy_elements(to + i * to_stride, from + i * from_stride, to_view, from_view, axis + 1);
+    }
+    return;
+  }
+  if constexpr (std::is_same_v<To, From>) {
+    if (to_stride == 1 && from_stride == 1) {
+      std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(To));
+      return;
+    }
+    for (dim_t i = 0; i < count; ++i) to[i * to_stride] = from[i * from_stride];
+  } else {
+    for (dim_t i = 0; i < count; ++i) store(load(from[i * from_stride]), &to[i * to_stride]);
+  }
+}
+
+}  // namespace
+
+TensorView::TensorView(const void* data, DType dtype, const Shape& shape)
+    : TensorView(data, dtype, shape, contiguous_strides(shape)) {}
+
+TensorView::TensorView(const void* data, DType dtype, const Shape& shape, const Strides& strides)
+    : data_(data), dtype_(dtype), shape_(shape), strides_(strides) {
+  require(shape.rank() == strides.rank(), "tensor: shape {} and strides {} differ in rank",
+          to_string(shape), to_string(strides));
+  require(data != nullptr || cephalo::numel(shape) == 0, "tensor: null data for shape {}",
+          to_string(shape));
+}
+
+std::size_t TensorView::bytes() const {
+  return static_cast<std::size_t>(
+      checked_mul(numel(), static_cast<dim_t>(item_size(dtype_))));
+}
+
+bool TensorView::is_contiguous() const {
+  dim_t expected = 1;
+  for (int axis = rank() - 1; axis >= 0; --axis) {
+    if (shape_[axis] == 0) return true;
+    // The stride of an axis of one element is never used.
+    if (shape_[axis] != 1 && strides_[axis] != expected) return false;
+    expected *= shape_[axis];
+  }
+  return true;
+}
+
+void TensorView::check_dtype(DType wanted) const {
+  require_type(dtype_ == wanted, "tensor: elements are {}, not {}", name(dtype_), name(wanted));
+}
+
+dim_t TensorView::offset_of(const Dims& index) const {
+  require(index.rank() == rank(), "tensor: index {} does not fit shape {}", to_string(index),
+          to_string(shape_));
+  dim_t offset = 0;
+  for (int axis = 0; axis < rank(); ++axis) {
+    require(index[axis] >= 0 && index[axis] < shape_[axis], "tensor: index {} outside shape {}",
+            to_string(index), to_string(shape_));
+    offset += index[axis] * strides_[axis];
+  }
+  return offset;
+}
+
+double TensorView::at(const Dims& index) const {
+  const void* element = advance(data_, dtype_, offset_of(index));
+  return visit_dtype(dtype_, [&](auto zero) {
+    return load(*static_cast<const decltype(zero)*>(element));
+  });
+}
+
+TensorView TensorView::select(int axis, dim_t index) const {
+  require(index >= 0 && index < shape_[axis], "select: index {} outside axis {} of {}", index, axis,
+          to_string(shape_));
+  const int chosen = axis < 0 ? axis + rank() : axis;
+  Shape shape;
+  Strides strides;
+  for (int k = 0; k < rank(); ++k) {
+    if (k == chosen) continue;
+    shape.push_back(shape_[k]);
+    strides.push_back(strides_[k]);
+  }
+  return {advance(data_, dtype_, index * strides_[axis]), dtype_, shape, strides};
+}
+
+TensorView TensorView::slice(int axis, dim_t begin, dim_t end) const {
+  require(0 <= begin && begin <= end && end <= shape_[axis], "slice: [{}, {}) of axis {} of {}",
+          begin, end, axis, to_string(shape_));
+  TensorView part = *this;
+  part.shape_[axis] = end - begin;
+  if (begin < end) part.data_ = advance(data_, dtype_, begin * strides_[axis]);
+  return part;
+}
+
+void MutableTensorView::set(const Dims& index, double value) const {
+  void* element = static_cast<std::byte*>(mutable_data()) + byte_offset(dtype_, offset_of(index));
+  visit_dtype(dtype_, [&](auto zero) { store(value, static_cast<decltype(zero)*>(element)); });
+}
+
+void MutableTensorView::fill(double value) const {
+  // A source with stride 0 everywhere reads the one value again and again.
+  Strides still = strides_;
+  for (dim_t& stride : still) stride = 0;
+  copy_from(TensorView(&value, DType::f64, shape_, still));
+}
+
+void MutableTensorView::copy_from(const TensorView& source) const {
+  require(source.shape() == shape_, "copy: shape {} into shape {}", to_string(source.shape()),
+          to_string(shape_));
+  if (numel() == 0) return;
+  visit_dtype(dtype_, [&](auto to_zero) {
+    visit_dtype(source.dtype(), [&](auto from_zero) {
+      auto* to = static_cast<decltype(to_zero)*>(mutable_data());
+      const auto* from = static_cast<const decltype(from_zero)*>(source.data());
+      if (rank() == 0) {
+        store(load(*from), to);
+      } else {
+        copy_elements(to, from, *this, source, 0);
+      }
+    });
+  });
+}
+
+MutableTensorView MutableTensorView::select(int axis, dim_t index) const {
+  const TensorView part = TensorView::select(axis, index);
+  return {const_cast<void*>(part.data()), part.dtype(), part.shape(), part.strides()};
+}
+
+MutableTensorView MutableTensorView::slice(int axis, dim_t begin, dim_t end) const {
+  const TensorView part = TensorView::slice(axis, begin, end);
+  return {const_cast<void*>(part.data()), part.dtype(), part.shape(), part.strides()};
+}
+
+void Tensor::Release::operator()(std::byte* memory) const {
+  ::operator delete(memory, kAlignment);
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype) {
+  Tensor tensor;
+  const dim_t bytes = checked_mul(cephalo::numel(shape), static_cast<dim_t>(item_size(dtype)));
+  tensor.storage_.reset(allocate(bytes, shape, dtype));
+  tensor.data_ = tensor.storage_.get();
+  tensor.dtype_ = dtype;
+  tensor.shape_ = shape;
+  tensor.strides_ = contiguous_strides(shape);
+  return tensor;
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype) {
+  Tensor tensor = empty(shape, dtype);
+  std::memset(tensor.storage_.get(), 0, tensor.bytes());  // all-zero bytes are 0 in every type
+  return tensor;
+}
+
+Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
+  Tensor tensor = empty(shape, dtype);
+  tensor.mutable_view().fill(value);
+  return tensor;
+}
+
+Tensor Tensor::copy(const TensorView& source) {
+  return copy(source, source.dtype());
+}
+
+Tensor Tensor::copy(const TensorView& source, DType dtype) {
+  Tensor tensor = empty(source.shape(), dtype);
+  tensor.mutable_view().copy_from(source);
+  return tensor;
+}
+
+Tensor Tensor::of(Row values, DType dtype) {
+  Tensor tensor = empty({static_cast<dim_t>(values.size())}, dtype);
+  dim_t i = 0;
+  for (const double value : values) tensor.set({i++}, value);
+  return tensor;
+}
+
+Tensor Tensor::of(Rows rows, DType dtype) {
+  const auto columns = rows.size() == 0 ? dim_t{0} : static_cast<dim_t>(rows.begin()->size());
+  Tensor tensor = empty({static_cast<dim_t>(rows.size()), columns}, dtype);
+  dim_t i = 0;
+  for (const Row& row : rows) {
+    tensor.mutable_view()[i++].copy_from(of(row, DType::f64));
+  }
+  return tensor;
+}
+
+Tensor Tensor::of(std::initializer_list<Rows> blocks, DType dtype) {
+  Shape shape{static_cast<dim_t>(blocks.size()), 0, 0};
+  if (blocks.size() != 0) {
+    const Tensor first = of(*blocks.begin(), DType::f64);
+    shape = {shape[0], first.dim(0), first.dim(1)};
+  }
+  Tensor tensor = empty(shape, dtype);
+  dim_t i = 0;
+  for (const Rows& rows : blocks) {
+    tensor.mutable_view()[i++].copy_from(of(rows, DType::f64));
+  }
+  return tensor;
+}
+
+Tensor::Tensor(Tensor&& other) noexcept
+    : TensorView(other), storage_(std::move(other.storage_)) {
+  static_cast<TensorView&>(other) = TensorView();
+}
+
+Tensor& Tensor::operator=(Tensor&& other) noexcept {
+  if (this != &other) {
+    static_cast<TensorView&>(*this) = other;
+    storage_ = std::move(other.storage_);
+    static_cast<TensorView&>(other) = TensorView();
+  }
+  return *this;
+}
+
+Tensor Tensor::reshaped(const Shape& shape) && {
+  require(cephalo::numel(shape) == numel(), "reshaped: {} elements of {} do not fill {}", numel(),
+          to_string(shape_), to_string(shape));
+  shape_ = shape;
+  strides_ = contiguous_strides(shape);
+  return std::move(*this);
+}
+
+}  // namespace cephalo

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+#include <memory>
+
+#include "cephalo/core/dtype.h"
+#include "cephalo/core/shape.h"
+
+namespace cephalo {
+
+// A typed window on memory that somebody else owns: cheap to copy, any strides, read-only.
+class TensorView {
+ public:
+  TensorView() = default;  // float32, shape [0]
+  TensorView(const void* data, DType dtype, const Shape& shape);  // dense, row-major
+  TensorView(const void* data, DType dtype, const Shape& shape, const Strides& strides);
+  template <typename T>
+  TensorView(const T* data, const Shape& shape) : TensorView(data, DTypeOf<T>::value, shape) {}
+
+  const void* data() const { return data_; }
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  const Strides& strides() const { return strides_; }
+  int rank() const { return shape_.rank(); }
+  dim_t dim(int axis) const { return shape_[axis]; }
+  dim_t numel() const { return cephalo::numel(shape_); }
+  std::size_t bytes() const;  // numel · item size, whatever the strides
+  bool is_contiguous() const;
+
+  // Typed pointer to the first element; an error when T is not the element type.
+  template <typename T>
+  const T* data_as() const {
+    check_dtype(DTypeOf<T>::value);
+    return static_cast<const T*>(data_);
+  }
+
+  // One element of any type as a double, with bounds checked: for looking, not for loops.
+  double at(const Dims& index) const;
+
+  TensorView select(int axis, dim_t index) const;            // that axis is gone
+  TensorView slice(int axis, dim_t begin, dim_t end) const;  // that axis is end − begin long
+  TensorView operator[](dim_t index) const { return select(0, index); }
+
+ protected:
+  void check_dtype(DType wanted) const;
+  dim_t offset_of(const Dims& index) const;
+
+  const void* data_ = nullptr;
+  DType dtype_ = DType::f32;
+  Shape shape_{0};
+  Strides strides_{1};
+};
+
+// The same, writable.
+class MutableTensorView : public TensorView {
+ public:
+  MutableTensorView() = default;
+  MutableTensorView(void* data, DType dtype, const Shape& shape)
+      : TensorView(data, dtype, shape) {}
+  MutableTensorView(void* data, DType dtype, const Shape& shape, const Strides& strides)
+      : TensorView(data, dtype, shape, strides) {}
+
+  void* mutable_data() const { return const_cast<void*>(data_); }
+  template <typename T>
+  T* mutable_data_as() const {
+    check_dtype(DTypeOf<T>::value);
+    return static_cast<T*>(mutable_data());
+  }
+
+  void set(const Dims& index, double value) const;
+  void fill(double value) const;
+  void copy_from(const TensorView& source) const;  // same shape; converts the element type
+
+  MutableTensorView select(int axis, dim_t index) const;
+  MutableTensorView slice(int axis, dim_t begin, dim_t end) const;
+  MutableTensorView operator[](dim_t index) const { return select(0, index); }
+};
+
+// Owns dense row-major memory, 64-byte aligned. Move-only; it is itself a view of what it owns, so
+// it passes wherever a TensorView is taken.
+class Tensor : public TensorView {
+ public:
+  Tensor() = default;
+  static Tensor empty(const Shape& shape, DType dtype = DType::f32);  // values undefined
+  static Tensor zeros(const Shape& shape, DType dtype = DType::f32);
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
+  static Tensor copy(const TensorView& source);
+  static Tensor copy(const TensorView& source, DType dtype);
+
+  // Small tensors from written-out numbers: Tensor::of({{1, 2}, {3, 4}}).
+  using Row = std::initializer_list<double>;
+  using Rows = std::initializer_list<Row>;
+  static Tensor of(Row values, DType dtype = DType::f32);
+  static Tensor of(Rows rows, DType dtype = DType::f32);
+  static Tensor of(std::initializer_list<Rows> blocks, DType dtype = DType::f32);
+
+  Tensor(Tensor&& other) noexcept;
+  Tensor& operator=(Tensor&& other) noexcept;
+  Tensor(const Tensor&) = delete;
+  Tensor& operator=(const Tensor&) = delete;
+  ~Tensor() = default;
+
+  MutableTensorView mutable_view() & { return {storage_.get(), dtype_, shape_, strides_}; }
+  operator MutableTensorView() & { return mutable_view(); }  // NOLINT: an owner passes as a view
+  void set(const Dims& index, double value) & { mutable_view().set(index, value); }
+  template <typename T>
+  T* mutable_data_as() & {
+    return mutable_view().mutable_data_as<T>();
+  }
+
+  // The same elements under another shape of the same size; no memory moves.
+  Tensor reshaped(const Shape& shape) &&;
+
+ private:
+  struct Release {
+    void operator()(std::byte* memory) const;
+  };
+  std::unique_ptr<std::byte[], Release> storage_;
+};
+
+}  // namespace cephalo

@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <new>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "cephalo/core/error.h"
+#include "cephalo/core/version.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+namespace {
+
+constexpr int kBadData = 1;
+constexpr int kBadUsage = 2;
+
+int complain(const std::string& message, int status) {
+  fmt::print(stderr, "error: {}\n", message);
+  return status;
+}
+
+// How many letters must change to make a from b.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+// The names that could stand where `wrong` does.
+std::vector<std::string> known_names(const CLI::App& app, bool flags) {
+  std::vector<std::string> names;
+  if (flags) {
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  } else {
+    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(verb->get_name());
+    }
+  }
+  return names;
+}
+
+std::string unknown_word(const CLI::App& app, const std::string& wrong) {
+  const bool is_flag = wrong.starts_with("-");
+  std::string nearest;
+  std::size_t best = 4;  // further off is no misspelling
+  for (const std::string& name : known_names(app, is_flag)) {
+    const std::size_t distance = edit_distance(wrong.substr(0, wrong.find('=')), name);
+    if (distance < best) {
+      best = distance;
+      nearest = name;
+    }
+  }
+  return fmt::format("unknown {} '{}'{}", is_flag ? "flag" : "word", printable(wrong),
+                     nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+}
+
+// CLI11's own messages run over several lines: ours is one.
+std::string usage_message(const CLI::App& program, const CLI::ParseError& error) {
+  const auto chosen = program.get_subcommands();
+  const CLI::App& app = chosen.empty() ? program : *chosen.front();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    std::vector<std::string> extras = app.remaining();
+    if (extras.empty()) extras = program.remaining();
+    if (!extras.empty()) return unknown_word(app, extras.front());
+  }
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && chosen.empty()) {
+    return "say what to do, for example: cephalo trace";
+  }
+  std::string text = error.what();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Multi-head attention that you can use, train and look into.", "cephalo");
+  program.set_version_flag("--version", std::string("cephalo ") + CEPHALO_VERSION);
+  program.require_subcommand(1);
+  program.footer(
+      "Examples:\n"
+      "  cephalo trace                            the six steps on \"The cat sat on the mat\"\n"
+      "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
+      "  cephalo trace --help                     all that trace can do");
+  const Verb trace = add_trace(program);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help and --version
+    return program.exit(wanted);
+  } catch (const CLI::ParseError& error) {
+    const auto chosen = program.get_subcommands();
+    const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
+    return complain(usage_message(program, error) + fmt::format("; see cephalo{} --help", verb),
+                    kBadUsage);
+  }
+  trace();
+  return 0;
+}
+
+}  // namespace
+}  // namespace cephalo::cli
+
+int main(int argc, char** argv) {
+  // A reader that goes away (`cephalo trace | head -1`) is a failed write, not a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+  using cephalo::cli::complain;
+  try {
+    return cephalo::cli::run(argc, argv);
+  } catch (const cephalo::cli::UsageError& error) {
+    return complain(error.what(), cephalo::cli::kBadUsage);
+  } catch (const cephalo::Error& error) {
+    return complain(error.what(), cephalo::cli::kBadData);
+  } catch (const std::bad_alloc&) {
+    return complain("out of memory", cephalo::cli::kBadData);
+  } catch (const std::exception& error) {
+    return complain(error.what(), cephalo::cli::kBadData);
+  }
+}

@@ -1,0 +1,49 @@
+#include "cli/numbers.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <system_error>
+
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+namespace {
+
+template <typename T>
+bool parse_whole(const std::string& text, T& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end && !text.empty();
+}
+
+}  // namespace
+
+std::int64_t parse_integer(const std::string& flag, const std::string& text, std::int64_t low,
+                           std::int64_t high) {
+  std::int64_t value = 0;
+  if (!parse_whole(text, value) || value < low || value > high) {
+    throw UsageError(
+        fmt::format("{}: '{}' is not a whole number from {} to {}", flag, text, low, high));
+  }
+  return value;
+}
+
+std::uint64_t parse_seed(const std::string& flag, const std::string& text) {
+  std::uint64_t value = 0;
+  if (!parse_whole(text, value)) {
+    throw UsageError(fmt::format("{}: '{}' is not a whole number from 0 to {}", flag, text,
+                                 UINT64_MAX));
+  }
+  return value;
+}
+
+double parse_probability(const std::string& flag, const std::string& text) {
+  double value = 0.0;
+  if (!parse_whole(text, value) || !(value >= 0.0 && value < 1.0)) {
+    throw UsageError(fmt::format("{}: '{}' is not a number from 0 to below 1", flag, text));
+  }
+  return value;
+}
+
+}  // namespace cephalo::cli

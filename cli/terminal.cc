@@ -1,0 +1,67 @@
+#include "cli/terminal.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "cephalo/core/error.h"
+
+namespace cephalo::cli {
+namespace {
+
+bool wants_colour() {
+  static const bool wanted = [] {
+    const char* none = std::getenv("NO_COLOR");
+    const char* term = std::getenv("TERM");
+    return isatty(STDOUT_FILENO) == 1 && (none == nullptr || *none == '\0') &&
+           term != nullptr && std::string_view(term) != "dumb";
+  }();
+  return wanted;
+}
+
+bool continues_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
+}
+
+}  // namespace
+
+std::string bold(std::string_view text) {
+  return wants_colour() ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
+}
+
+std::size_t display_width(std::string_view text) {
+  std::size_t width = 0;
+  for (const char c : text) width += continues_character(c) ? 0 : 1;
+  return width;
+}
+
+std::string fit(std::string_view text, std::size_t width) {
+  std::string fitted;
+  std::size_t used = 0;
+  for (const char c : text) {
+    if (!continues_character(c) && ++used > width) break;
+    fitted += c;
+  }
+  fitted.append(width - std::min(width, display_width(fitted)), ' ');
+  return fitted;
+}
+
+std::string printable(std::string_view text) {
+  std::string safe;
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    safe += code < 0x20 || code == 0x7F ? '?' : c;
+  }
+  return safe;
+}
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+      std::fflush(stdout) != 0) {
+    throw Error(Error::Kind::value, "stdout: the output could not be written");
+  }
+}
+
+}  // namespace cephalo::cli

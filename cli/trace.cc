@@ -1,0 +1,239 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cephalo/attention/ladder.h"
+#include "cephalo/core/views.h"
+#include "cephalo/embed/embedding.h"
+#include "cephalo/text/words.h"
+#include "cli/numbers.h"
+#include "cli/terminal.h"
+#include "cli/trace_run.h"
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+namespace {
+
+constexpr dim_t kLargest = dim_t{1} << 24;  // a width or a length no layer has
+
+// The flags as they were typed; numbers are parsed by us, not by the locale.
+struct Flags {
+  std::string text = "The cat sat on the mat";
+  std::string rung = "5";
+  std::string preset, seed = "123", d_in, d_out, num_heads, context_length, dropout, head = "0";
+  std::string form, dropout_stream = "counter";
+  bool qkv_bias = false, train = false, explain = false, json = false, parameters = false;
+};
+
+struct RungName {
+  int number;
+  std::array<const char*, 3> names;
+};
+constexpr std::array kRungs = {
+    RungName{1, {"simple", "simple_attention", ""}},
+    RungName{2, {"self", "SelfAttention", ""}},
+    RungName{3, {"causal", "CausalAttention", "CausalSelfAttention"}},
+    RungName{4, {"wrapper", "HeadWrapper", ""}},
+    RungName{5, {"multi-head", "MultiHeadAttention", ""}},
+    RungName{6, {"bidirectional", "EasyMultiHeadAttention", "MultiHeadSelfAttention"}},
+    RungName{7, {"fused", "FastMultiHeadAttention", ""}}};
+
+int parse_rung(const std::string& text) {
+  for (const RungName& rung : kRungs) {
+    const auto& names = rung.names;
+    if (text == std::to_string(rung.number)) return rung.number;
+    if (!text.empty() && std::find(names.begin(), names.end(), text) != names.end()) {
+      return rung.number;
+    }
+  }
+  throw UsageError(fmt::format(
+      "--rung: '{}' is not 1 to 7 or one of simple, self, causal, wrapper, multi-head, "
+      "bidirectional, fused",
+      printable(text)));
+}
+
+template <typename T>
+T parse_choice(const std::string& flag, const std::string& text,
+               std::initializer_list<std::pair<const char*, T>> choices) {
+  std::string known;
+  for (const auto& [word, value] : choices) {
+    if (text == word) return value;
+    known += known.empty() ? word : fmt::format(", {}", word);
+  }
+  throw UsageError(fmt::format("{}: '{}' is not one of {}", flag, printable(text), known));
+}
+
+// Sizes from the preset or the defaults, then from the flags.
+MultiHeadAttentionOptions layer_options(const Flags& flags, int rung) {
+  MultiHeadAttentionOptions o =
+      preset(flags.preset.empty() ? preset_names().front() : flags.preset);
+  if (rung == 4) o.d_out /= o.num_heads;  // the width of one head
+  const auto size = [](const char* flag, const std::string& text, dim_t& to) {
+    if (!text.empty()) to = parse_integer(flag, text, 1, kLargest);
+  };
+  size("--d-in", flags.d_in, o.d_in);
+  size("--d-out", flags.d_out, o.d_out);
+  size("--num-heads", flags.num_heads, o.num_heads);
+  size("--context-length", flags.context_length, o.context_length);
+  if (!flags.dropout.empty()) o.dropout = parse_probability("--dropout", flags.dropout);
+  o.qkv_bias = flags.qkv_bias;
+  o.dropout_stream = parse_choice<DropoutStream>("--dropout-stream", flags.dropout_stream,
+                                                 {{"counter", DropoutStream::counter},
+                                                  {"torch", DropoutStream::torch},
+                                                  {"torch_mkl", DropoutStream::torch_mkl}});
+  if (!flags.form.empty()) {
+    o.form = parse_choice<Form>("--form", flags.form,
+                                {{"separate", Form::separate}, {"raw", Form::raw}});
+  }
+  return o;
+}
+
+// Flags that a rung has no use for are refused, not ignored.
+void check_flags(const Flags& flags, int rung, const MultiHeadAttentionOptions& o) {
+  const auto refuse = [&](bool given, const char* flag) {
+    if (given) throw UsageError(fmt::format("{}: rung {} has no such option", flag, rung));
+  };
+  refuse(rung == 1 && !flags.d_out.empty(), "--d-out");
+  refuse(rung <= 3 && !flags.num_heads.empty(), "--num-heads");
+  refuse((rung <= 2 || rung >= 6) && !flags.dropout.empty(), "--dropout");
+  refuse((rung == 1 || rung >= 6) && flags.qkv_bias, "--qkv-bias");
+  refuse(rung != 2 && !flags.form.empty(), "--form");
+  if (rung >= 6 && !flags.d_in.empty() && !flags.d_out.empty() && o.d_in != o.d_out) {
+    throw UsageError(fmt::format("rung {} has one width: --d-in ({}) and --d-out ({}) must agree",
+                                 rung, o.d_in, o.d_out));
+  }
+}
+
+// The layer of rungs 2 to 7, continuing the generator that drew the embeddings.
+std::unique_ptr<MultiHeadAttention> make_layer(int rung, const MultiHeadAttentionOptions& o,
+                                               TorchGenerator& generator) {
+  switch (rung) {
+    case 2:
+      return std::make_unique<SelfAttention>(SelfAttentionOptions{.d_in = o.d_in,
+                                                                  .d_out = o.d_out,
+                                                                  .qkv_bias = o.qkv_bias,
+                                                                  .form = o.form,
+                                                                  .generator = &generator});
+    case 3:
+      return std::make_unique<CausalAttention>(
+          CausalAttentionOptions{.d_in = o.d_in,
+                                 .d_out = o.d_out,
+                                 .context_length = o.context_length,
+                                 .dropout = o.dropout,
+                                 .qkv_bias = o.qkv_bias,
+                                 .generator = &generator,
+                                 .dropout_stream = o.dropout_stream});
+    case 4:
+      return std::make_unique<HeadWrapper>(HeadWrapperOptions{.d_in = o.d_in,
+                                                              .d_out = o.d_out,
+                                                              .context_length = o.context_length,
+                                                              .dropout = o.dropout,
+                                                              .num_heads = o.num_heads,
+                                                              .qkv_bias = o.qkv_bias,
+                                                              .generator = &generator,
+                                                              .dropout_stream = o.dropout_stream});
+    case 6:
+      return std::make_unique<EasyMultiHeadAttention>(EasyMultiHeadAttentionOptions{
+          .d_model = o.d_in, .num_heads = o.num_heads, .generator = &generator});
+    case 7:
+      return std::make_unique<FastMultiHeadAttention>(FastMultiHeadAttentionOptions{
+          .d_model = o.d_in, .num_heads = o.num_heads, .generator = &generator});
+    default: {
+      MultiHeadAttentionOptions options = o;
+      options.generator = &generator;
+      return std::make_unique<MultiHeadAttention>(options);
+    }
+  }
+}
+
+void trace(const Flags& flags) {
+  TraceRun run;
+  run.rung = parse_rung(flags.rung);
+  run.seed = parse_seed("--seed", flags.seed);
+  MultiHeadAttentionOptions options = layer_options(flags, run.rung);
+  check_flags(flags, run.rung, options);
+  if (run.rung >= 6) {  // one width, whichever flag it came by
+    if (!flags.d_out.empty()) options.d_in = options.d_out;
+    options.d_out = options.d_in;
+  }
+  run.text = printable(flags.text);
+  run.tokens = split_words(flags.text);
+  if (run.tokens.empty()) throw UsageError("--text: there is no word in it");
+  for (std::string& token : run.tokens) token = printable(token);
+
+  // One stream of random numbers, in the order in which the PyTorch program would draw:
+  // token embedding, position embedding, layer, dropout.
+  TorchGenerator generator(run.seed);
+  const WordVocabulary vocabulary(run.tokens);
+  const Embedding tokens(vocabulary.size(), options.d_in, generator);
+  const Embedding positions(options.context_length, options.d_in, generator);
+  const Tensor ids = vocabulary.encode(run.tokens);
+  const Tensor x = embed_tokens(tokens, positions, view(ids, {1, ids.dim(0)}));
+
+  std::unique_ptr<MultiHeadAttention> layer;
+  if (run.rung == 1) {
+    run.trace = trace_simple_attention(x);
+    run.head_dim = options.d_in;
+  } else {
+    layer = make_layer(run.rung, options, generator);
+    if (!flags.train) layer->eval();
+    CallOptions call;
+    call.generator = &generator;
+    run.trace = layer->trace(x, call);
+    run.num_heads = layer->options().num_heads;
+    run.head_dim = layer->head_dim();
+    if (flags.parameters) run.parameters = layer->parameters();
+  }
+  run.trace.steps.front().formula = "x = token + position";
+  run.head = parse_integer("--head", flags.head, 0, run.num_heads - 1);
+  if (flags.json) {
+    print(trace_as_json(run));
+  } else {
+    print(flags.explain ? trace_as_explanation(run) : trace_as_text(run));
+  }
+}
+
+}  // namespace
+
+Verb add_trace(CLI::App& program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb =
+      program.add_subcommand("trace", "Compute attention on a text, step by step, with numbers");
+  verb->add_option("--text", flags->text, "The text; its words are the tokens")
+      ->capture_default_str();
+  verb->add_option("--rung", flags->rung,
+                   "1 simple, 2 self, 3 causal, 4 wrapper, 5 multi-head,\n"
+                   "6 bidirectional, 7 fused")
+      ->capture_default_str();
+  verb->add_option("--preset", flags->preset,
+                   "Sizes of gpt2-small, gpt2-medium, gpt2-large, gpt2-xl or gpt3");
+  verb->add_option("--d-in", flags->d_in, "Width into the layer [768]");
+  verb->add_option("--d-out", flags->d_out, "Width out of it; in rung 4 of one head [768; 64]");
+  verb->add_option("--num-heads", flags->num_heads, "Heads [12]");
+  verb->add_option("--context-length", flags->context_length, "Longest input [1024]");
+  verb->add_option("--dropout", flags->dropout, "Share of dropped weights, with --train [0]");
+  verb->add_option("--dropout-stream", flags->dropout_stream, "counter, torch or torch_mkl")
+      ->capture_default_str();
+  verb->add_flag("--qkv-bias", flags->qkv_bias, "Biases in the q, k and v projections");
+  verb->add_option("--form", flags->form, "Rung 2: separate (Linear) or raw (rand matrices)");
+  verb->add_option("--seed", flags->seed, "As torch.manual_seed")->capture_default_str();
+  verb->add_flag("--train", flags->train, "Training mode: dropout is applied");
+  verb->add_option("--head", flags->head, "The head to look at")->capture_default_str();
+  verb->add_flag("--explain", flags->explain, "What happens in each step, why, and its effect");
+  verb->add_flag("--json", flags->json, "Every number of every step, as JSON");
+  verb->add_flag("--parameters", flags->parameters, "With --json: the parameters too");
+  verb->footer(
+      "Examples:\n"
+      "  cephalo trace --text \"Your journey starts with one step\" --head 3\n"
+      "  cephalo trace --rung 2 --d-in 3 --d-out 2 --context-length 6 --explain\n"
+      "  cephalo trace --preset gpt2-xl --json > steps.json\n"
+      "In JSON null stands for -inf: a hidden score.");
+  return [flags] { trace(*flags); };
+}
+
+}  // namespace cephalo::cli

@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cephalo/core/print.h"
+#include "cli/terminal.h"
+#include "cli/trace_run.h"
+
+namespace cephalo::cli {
+namespace {
+
+constexpr dim_t kCorner = 4;
+
+// The first numbers of the first matrix (of the chosen head where there are heads).
+std::string corner(const Step& step, dim_t head) {
+  TensorView t = step.value;
+  std::string where;
+  while (t.rank() > 2) {
+    const bool is_heads = t.rank() == 3 && step.shape.rank() == 4 && step.number != "2";
+    const dim_t index = is_heads ? std::min(head, t.dim(0) - 1) : 0;
+    where += fmt::format("{}, ", index);
+    t = t.select(0, index);
+  }
+  const dim_t rows = std::min(kCorner, t.dim(0));
+  const dim_t columns = std::min(kCorner, t.dim(1));
+  std::string text = fmt::format("   {}[{}:{}, :{}] =\n", step.key, where, rows, columns);
+  for (dim_t i = 0; i < rows; ++i) {
+    text += "    ";
+    for (dim_t j = 0; j < columns; ++j) text += fmt::format(" {:9.4f}", t.at({i, j}));
+    text += columns < t.dim(1) ? "  ...\n" : "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string trace_as_explanation(const TraceRun& run) {
+  std::string out = bold(run.text) + "\n" + run.trace.title + fmt::format(", seed {}\n", run.seed);
+  out += "untrained parameters: shapes and arithmetic are real, the pattern is noise\n";
+  out += run.trace.mask_first
+             ? "order: the mask before the scale, as the book shows it; both orders give the same "
+               "bits\n"
+             : "order: the scale before bias and mask, as attend computes\n";
+  std::string explained;
+  for (const Step& step : run.trace) {
+    if (step.name != explained) {
+      const Explanation about = explain(step.name);
+      out += fmt::format("\n{} {}\n   what    {}\n   why     {}\n   effect  {}\n", step.number,
+                         bold(step.name), about.what, about.why, about.effect);
+      explained = step.name;
+    }
+    out += fmt::format("   {}\n   shape {}  strides {}  {}{}\n", step.formula,
+                       to_string(step.shape), to_string(step.strides),
+                       step.moved ? "new memory" : "same memory",
+                       step.note.empty() || step.note.starts_with("same memory")
+                           ? ""
+                           : "; " + step.note);
+    const bool like_q = step.key.starts_with("k") || step.key.starts_with("v");
+    if (!like_q) out += corner(step, run.head);
+  }
+  return out;
+}
+
+}  // namespace cephalo::cli

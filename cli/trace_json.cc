@@ -1,0 +1,76 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/trace_run.h"
+
+namespace cephalo::cli {
+namespace {
+
+std::string quoted(const std::string& text) {
+  // Bytes that are no UTF-8 become U+FFFD: the result is always valid JSON.
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// The shortest digits that give the same float back. JSON has no infinity: null is -inf.
+template <typename T>
+void append_number(std::string& out, T value) {
+  if (std::isfinite(value)) {
+    fmt::format_to(std::back_inserter(out), "{}", value);
+  } else {
+    out += std::isnan(value) ? "\"nan\"" : (value < 0 ? "null" : "\"inf\"");
+  }
+}
+
+void append_values(std::string& out, const TensorView& t) {
+  if (t.rank() == 0) {
+    if (t.dtype() == DType::f64) {
+      append_number(out, t.at({}));
+    } else {
+      append_number(out, static_cast<float>(t.at({})));
+    }
+    return;
+  }
+  out += '[';
+  for (dim_t i = 0; i < t.dim(0); ++i) {
+    if (i > 0) out += ',';
+    append_values(out, t[i]);
+  }
+  out += ']';
+}
+
+}  // namespace
+
+std::string trace_as_json(const TraceRun& run) {
+  std::string out = fmt::format("{{\"title\": {}, \"rung\": {}, \"text\": {}, \"tokens\": [",
+                                quoted(run.trace.title), run.rung, quoted(run.text));
+  for (std::size_t i = 0; i < run.tokens.size(); ++i) {
+    out += (i > 0 ? ", " : "") + quoted(run.tokens[i]);
+  }
+  out += fmt::format(
+      "], \"seed\": {}, \"trained\": false, \"mask_first\": {},\n \"steps\": [", run.seed,
+      run.trace.mask_first);
+  for (const Step& step : run.trace) {
+    out += fmt::format(
+        "{}\n  {{\"number\": {}, \"name\": {}, \"key\": {}, \"formula\": {}, \"shape\": {}, "
+        "\"strides\": {}, \"moved\": {}, \"note\": {}, \"value\": ",
+        &step == &run.trace.steps.front() ? "" : ",", quoted(step.number), quoted(step.name),
+        quoted(step.key), quoted(step.formula), to_string(step.shape), to_string(step.strides),
+        step.moved, quoted(step.note));
+    append_values(out, step.value);
+    out += '}';
+  }
+  out += "\n ]";
+  if (!run.parameters.empty()) {
+    out += ",\n \"parameters\": {";
+    for (const NamedParameter& p : run.parameters) {
+      out += fmt::format("{}\n  {}: ", &p == &run.parameters.front() ? "" : ",", quoted(p.name));
+      append_values(out, p.value);
+    }
+    out += "\n }";
+  }
+  return out + "}\n";
+}
+
+}  // namespace cephalo::cli

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cephalo/attention/parameters.h"
+#include "cephalo/attention/trace.h"
+
+namespace cephalo::cli {
+
+// A finished trace and what is printed around it.
+struct TraceRun {
+  std::string text;
+  std::vector<std::string> tokens;
+  int rung = 5;
+  std::uint64_t seed = 123;
+  dim_t num_heads = 1;
+  dim_t head_dim = 1;  // what the scale is made from
+  dim_t head = 0;      // the head to show
+  Trace trace;
+  std::vector<NamedParameter> parameters;  // empty unless asked for; borrowed from the layer
+};
+
+std::string trace_as_text(const TraceRun& run);
+std::string trace_as_explanation(const TraceRun& run);
+std::string trace_as_json(const TraceRun& run);
+
+}  // namespace cephalo::cli

@@ -1,0 +1,178 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "cli/terminal.h"
+#include "cli/trace_run.h"
+
+namespace cephalo::cli {
+namespace {
+
+constexpr std::size_t kColumns = 80;
+constexpr dim_t kMatrixTokens = 12;  // rows and columns of weights that fit
+constexpr std::size_t kCell = 5;     // " 0.25"
+constexpr dim_t kByHandKeys = 4;     // columns of the worked row
+
+std::string tuple_text(const Shape& shape) {
+  return fmt::format("({})", fmt::join(shape.begin(), shape.end(), ", "));
+}
+
+// One line for each step: k and v are like q, and the scaled scores are inside the softmax line.
+bool has_own_line(const Step& step, const Trace& trace) {
+  const std::string& key = step.key;
+  if (key.starts_with("k") || key.starts_with("v")) return false;
+  if (key == "scores_scaled") return !trace.mask_first;
+  if (key == "weights_dropped") return !step.note.starts_with("p = 0");
+  return true;
+}
+
+std::string line_formula(const Step& step) {
+  return step.key == "q" ? step.formula + " (k, v alike)" : step.formula;
+}
+
+std::string steps_table(const Trace& trace) {
+  std::size_t formula_width = 0;
+  std::size_t shape_width = 0;
+  for (const Step& step : trace) {
+    if (!has_own_line(step, trace)) continue;
+    formula_width = std::max(formula_width, line_formula(step).size() + 1);
+    shape_width = std::max(shape_width, tuple_text(step.shape).size() + 1);
+  }
+  std::string table;
+  for (const Step& step : trace) {
+    if (!has_own_line(step, trace)) continue;
+    const std::string name = step.name == "PROJECT OUT" ? "PROJECT" : step.name;
+    std::string line = fmt::format("{:<2} {} {:<{}} {:<{}}", step.number, fit(name, 9),
+                                   line_formula(step), formula_width - 1, tuple_text(step.shape),
+                                   shape_width);
+    const std::string indent(line.size() - shape_width, ' ');
+    const bool fits = line.size() + step.note.size() <= kColumns;
+    if (fits) line += step.note;
+    line.erase(line.find_last_not_of(' ') + 1);
+    table += line.replace(3, name.size(), bold(name)) + "\n";
+    if (!fits) table += indent + step.note + "\n";
+  }
+  return table;
+}
+
+// t: [.., rows, columns] of the one batch and the given head
+TensorView matrix_of_head(const TensorView& t, dim_t head) {
+  const TensorView first = t.select(0, 0);
+  return first.rank() == 3 ? first.select(0, head) : first;
+}
+
+std::string number_cell(double value) {
+  return fmt::format("{:7.3f}", value);
+}
+
+// The worked row: one query of the shown head from q · k to its weights and one value.
+std::vector<std::string> by_hand(const TraceRun& run, dim_t query) {
+  const Trace& trace = run.trace;
+  const TensorView scores = matrix_of_head(trace.at("scores").value, run.head)[query];
+  const TensorView masked = matrix_of_head(trace.at("scores_masked").value, run.head)[query];
+  const TensorView scaled = matrix_of_head(trace.at("scores_scaled").value, run.head)[query];
+  const TensorView weights = matrix_of_head(trace.at("weights").value, run.head)[query];
+  const bool split = trace.has("v_heads");
+  const char* value_key = split ? "v_heads" : (trace.has("v") ? "v" : "x");
+  const TensorView values = matrix_of_head(trace.at(value_key).value, run.head);
+  const char* context_key = split ? "context_heads" : "context";
+  const TensorView context = matrix_of_head(trace.at(context_key).value, run.head)[query];
+
+  std::vector<dim_t> keys;
+  for (dim_t j = 0; j < scores.dim(0) && std::ssize(keys) < kByHandKeys; ++j) {
+    if (std::isfinite(masked.at({j}))) keys.push_back(j);
+  }
+  const auto row = [&](const std::string& label, auto&& cell) {
+    std::string line = fit(label, 10);
+    for (const dim_t j : keys) line += cell(j);
+    return line;
+  };
+  const std::string label = fmt::format("\"{}\"", run.tokens[static_cast<std::size_t>(query)]);
+  std::vector<std::string> lines;
+  lines.push_back(row(fmt::format("{} by hand", label), [&](dim_t j) {
+    return "  " + fit(run.tokens[static_cast<std::size_t>(j)], kCell);
+  }));
+  // The label may be wider than the column: then it has a line of its own.
+  if (display_width(label) + 8 > 10) {
+    lines[0] = fit(label + " by hand", 10 + 7 * keys.size());
+    lines.push_back(row("", [&](dim_t j) {
+      return "  " + fit(run.tokens[static_cast<std::size_t>(j)], kCell);
+    }));
+  }
+  lines.push_back(row("q . k", [&](dim_t j) { return number_cell(scores.at({j})); }));
+  lines.push_back(row(run.rung == 1 ? "no scale" : fmt::format("/ sqrt({})", run.head_dim),
+                      [&](dim_t j) { return number_cell(scaled.at({j})); }));
+  lines.push_back(row("softmax", [&](dim_t j) { return number_cell(weights.at({j})); }));
+  lines.push_back(row("v[0]", [&](dim_t j) { return number_cell(values.at({j, 0})); }));
+  lines.push_back(fit("sum", 10) + number_cell(context.at({0})) + "  = context[0]");
+  return lines;
+}
+
+std::vector<std::string> weights_matrix(const TraceRun& run, dim_t shown) {
+  const TensorView weights = matrix_of_head(run.trace.at("weights").value, run.head);
+  const TensorView masked = matrix_of_head(run.trace.at("scores_masked").value, run.head);
+  const auto token = [&](dim_t i) { return run.tokens[static_cast<std::size_t>(i)]; };
+  std::string header = fit(run.num_heads > 1 ? fmt::format("head {}", run.head) : "weights", 8);
+  for (dim_t j = 0; j < shown; ++j) header += " " + fit(token(j), kCell - 1);
+  std::vector<std::string> lines{header};
+  for (dim_t i = 0; i < shown; ++i) {
+    std::string line = fmt::format("{:>8}", "");
+    const std::string label = fit(token(i), std::min<std::size_t>(display_width(token(i)), 7));
+    line = std::string(8 - display_width(label), ' ') + label;
+    for (dim_t j = 0; j < shown; ++j) {
+      const bool hidden = std::isinf(masked.at({i, j})) && masked.at({i, j}) < 0;
+      line += hidden ? std::string(kCell, ' ') : fmt::format(" {:.2f}", weights.at({i, j}));
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+std::string side_by_side(const std::vector<std::string>& left,
+                         const std::vector<std::string>& right) {
+  std::size_t width = 0;
+  for (const std::string& line : left) width = std::max(width, display_width(line) + 3);
+  std::string text;
+  for (std::size_t k = 0; k < std::max(left.size(), right.size()); ++k) {
+    std::string line = fit(k < left.size() ? left[k] : "", width);
+    if (k < right.size()) line += right[k];
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string headline(const TraceRun& run) {
+  const std::string what = fmt::format("{}, seed {}", run.trace.title, run.seed);
+  const std::size_t used = display_width(run.text) + what.size();
+  if (used + 2 <= kColumns) return bold(run.text) + std::string(kColumns - used, ' ') + what + "\n";
+  return bold(fit(run.text, std::min(display_width(run.text), kColumns))) + "\n" + what + "\n";
+}
+
+}  // namespace
+
+std::string trace_as_text(const TraceRun& run) {
+  std::string out = headline(run);
+  out += "untrained parameters: shapes and arithmetic are real, the pattern is noise\n\n";
+  out += steps_table(run.trace);
+  if (!run.trace.mask_first) out += "order: scale, then bias and mask, as attend computes\n";
+  out += "\n";
+
+  const auto tokens = static_cast<dim_t>(run.tokens.size());
+  const dim_t shown = std::min(tokens, kMatrixTokens);
+  const auto left = weights_matrix(run, shown);
+  const auto right = by_hand(run, std::min<dim_t>(2, tokens - 1));
+  const bool beside = display_width(left[0]) + 3 + display_width(right[0]) <= kColumns;
+  out += beside ? side_by_side(left, right) : side_by_side(left, {}) + "\n" + side_by_side(right, {});
+  if (shown < tokens) out += fmt::format("the first {} of {} tokens\n", shown, tokens);
+
+  const int next_rung = run.rung < 7 ? run.rung + 1 : 1;
+  out += fmt::format("\nnext: cephalo trace --rung {} --explain", next_rung);
+  if (run.num_heads > 1) out += fmt::format(" | --head {}", (run.head + 1) % run.num_heads);
+  return out + " | --preset gpt2-xl | --json\n";
+}
+
+}  // namespace cephalo::cli

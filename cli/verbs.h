@@ -1,0 +1,19 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <stdexcept>
+
+namespace cephalo::cli {
+
+// A wrong command line: exit status 2. Bad data is cephalo::Error: exit status 1.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Each verb adds itself to the program and returns what to do when it was chosen.
+using Verb = std::function<void()>;
+Verb add_trace(CLI::App& program);
+
+}  // namespace cephalo::cli

@@ -1,0 +1,19 @@
+# Flags of our own targets; they do not travel to who links cephalo.
+add_library(cephalo_flags INTERFACE)
+target_compile_options(cephalo_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  -fno-math-errno
+  # a * b + c is rounded twice unless we write fma: the same bits from every compiler.
+  -ffp-contract=off)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 warns of overlapping copies inside std::string that cannot happen (GCC bug 105329).
+  target_compile_options(cephalo_flags INTERFACE -Wno-restrict)
+endif()
+if(CEPHALO_WARNINGS_AS_ERRORS)
+  target_compile_options(cephalo_flags INTERFACE -Werror)
+endif()
+if(CEPHALO_SANITIZE)
+  target_compile_options(cephalo_flags INTERFACE
+    -fsanitize=${CEPHALO_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+  target_link_options(cephalo_flags INTERFACE -fsanitize=${CEPHALO_SANITIZE})
+endif()

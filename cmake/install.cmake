@@ -1,0 +1,25 @@
+# find_package(cephalo) and pkg-config cephalo from an installed prefix.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS cephalo EXPORT cephalo-targets)
+# The flags library appears in the link line of a static cephalo, so it is exported, empty.
+install(TARGETS cephalo_flags EXPORT cephalo-targets)
+install(EXPORT cephalo-targets NAMESPACE cephalo:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cephalo)
+install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
+        FILES_MATCHING PATTERN "*.h"
+        # Parts of the library, not of its interface.
+        PATTERN "fail.h" EXCLUDE PATTERN "visit.h" EXCLUDE PATTERN "matmul.h" EXCLUDE
+        PATTERN "trace_recorder.h" EXCLUDE)
+install(FILES ${PROJECT_BINARY_DIR}/generated/cephalo/core/version.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo/core)
+
+configure_package_config_file(cmake/cephalo-config.cmake.in cephalo-config.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cephalo)
+write_basic_package_version_file(cephalo-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cephalo-config.cmake
+              ${PROJECT_BINARY_DIR}/cephalo-config-version.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cephalo)
+
+configure_file(cmake/cephalo.pc.in cephalo.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/cephalo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
