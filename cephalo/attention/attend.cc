@@ -49,9 +49,9 @@ void check_shapes(const TensorView& q, const TensorView& k, const TensorView& v,
   const int rank = q.rank();
   require(rank >= 2 && rank <= 4,
           "{}: q {} must be [tokens, dim], [heads, tokens, dim] or [batch, heads, tokens, dim]",
-          function, to_string(q.shape()));
+          function, q.shape());
   require(k.rank() == rank && v.rank() == rank, "{}: q {}, k {} and v {} must have the same rank",
-          function, to_string(q.shape()), to_string(k.shape()), to_string(v.shape()));
+          function, q.shape(), k.shape(), v.shape());
   if (rank == 4) {
     require(q.dim(0) == k.dim(0) && q.dim(0) == v.dim(0),
             "{}: batch of q ({}), k ({}) and v ({}) differ", function, q.dim(0), k.dim(0),
@@ -67,11 +67,11 @@ void check_shapes(const TensorView& q, const TensorView& k, const TensorView& v,
     require(heads % kv_heads == 0, "{}: num_heads ({}) must be a multiple of num_kv_heads ({})",
             function, heads, kv_heads);
   }
-  require(q.dim(-1) > 0, "{}: head_dim is 0 in q {}", function, to_string(q.shape()));
+  require(q.dim(-1) > 0, "{}: head_dim is 0 in q {}", function, q.shape());
   require(q.dim(-1) == k.dim(-1), "{}: head_dim of q ({}) and k ({}) differ: q {}, k {}", function,
-          q.dim(-1), k.dim(-1), to_string(q.shape()), to_string(k.shape()));
+          q.dim(-1), k.dim(-1), q.shape(), k.shape());
   require(k.dim(-2) == v.dim(-2), "{}: kv_tokens of k ({}) and v ({}) differ: k {}, v {}", function,
-          k.dim(-2), v.dim(-2), to_string(k.shape()), to_string(v.shape()));
+          k.dim(-2), v.dim(-2), k.shape(), v.shape());
 }
 
 void check_options(const AttendOptions& options, const char* function) {

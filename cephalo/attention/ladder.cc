@@ -15,7 +15,7 @@ namespace {
 // x as one head that is its own query, key and value. x3: [batch, tokens, d]
 AttendResult attend_to_itself(const TensorView& x, StepSink* sink) {
   require(x.rank() == 2 || x.rank() == 3,
-          "simple_attention: x {} must be [tokens, d] or [batch, tokens, d]", to_string(x.shape()));
+          "simple_attention: x {} must be [tokens, d] or [batch, tokens, d]", x.shape());
   const TensorView x3 = x.rank() == 3 ? x : broadcast_to(x, {1, x.dim(0), x.dim(1)});
   const TensorView head(x3.data(), x3.dtype(), {x3.dim(0), 1, x3.dim(1), x3.dim(2)},
                         {x3.strides()[0], 0, x3.strides()[1], x3.strides()[2]});

@@ -134,9 +134,9 @@ void MultiHeadAttention::check_input(const TensorView& x, const TensorView& kv) 
        {std::tuple{&x, sizes.d_in, "d_in", "x"}, std::tuple{&kv, sizes.d_kv, "d_kv", "kv"}}) {
     require(t->rank() == 2 || t->rank() == 3,
             "{}: {} {} must be [batch, tokens, {}] or [tokens, {}]", rung_, input,
-            to_string(t->shape()), width, width);
+            t->shape(), width, width);
     require(t->dim(-1) == width, "{}: the last dimension of {} {} must be {} ({})", rung_, input,
-            to_string(t->shape()), which, width);
+            t->shape(), which, width);
     require_type(is_floating(t->dtype()) && (t->dtype() == DType::f64) == wide,
                  "{}: {} is {}, the parameters are {}", rung_, input, name(t->dtype()),
                  name(parameters_.dtype()));
@@ -145,8 +145,8 @@ void MultiHeadAttention::check_input(const TensorView& x, const TensorView& kv) 
             options_.context_length);
   }
   require(x.rank() == kv.rank() && (x.rank() == 2 || x.dim(0) == kv.dim(0)),
-          "{}: x {} and kv {} must agree in rank and batch", rung_, to_string(x.shape()),
-          to_string(kv.shape()));
+          "{}: x {} and kv {} must agree in rank and batch", rung_, x.shape(),
+          kv.shape());
 }
 
 Mask MultiHeadAttention::mask_for(const CallOptions& call) const {
@@ -231,7 +231,7 @@ TensorView MultiHeadAttention::parameter(const std::string& wanted) const {
 void MultiHeadAttention::update(const std::string& wanted, const TensorView& value) {
   const MutableTensorView parameter = parameters_.find(wanted);
   require(parameter.shape() == value.shape(), "{}: {} has shape {}, not {}", rung_, wanted,
-          to_string(parameter.shape()), to_string(value.shape()));
+          parameter.shape(), value.shape());
   parameter.copy_from(value);
 }
 

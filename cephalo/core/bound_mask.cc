@@ -80,7 +80,7 @@ BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* fun
           std::tuple{&documents.kv_ids, extent.kv_tokens, "kv_tokens"}}) {
       require((ids->dim(0) == 1 || ids->dim(0) == extent.batch) && ids->dim(1) == tokens,
               "{}: documents ids {} must be [{} (batch), {} ({})]", function,
-              to_string(ids->shape()), extent.batch, tokens, which);
+              ids->shape(), extent.batch, tokens, which);
     }
   }
   for (const std::vector<float>& slopes : mask.alibi) {
@@ -130,8 +130,8 @@ void BoundMask::bind_tensors(const char* function) {
     require(fits,
             "{}: {}({}) does not broadcast to [batch, heads, q, k] = {}; a mask of three "
             "dimensions is [heads, q, k]",
-            function, kNames[static_cast<int>(tensor.role)], to_string(t.shape()),
-            to_string(full));
+            function, kNames[static_cast<int>(tensor.role)], t.shape(),
+            full);
     const TensorView whole = broadcast_to(t, full);
     parts_.push_back({tensor.role,
                       t,

@@ -6,6 +6,17 @@
 #include <utility>
 
 #include "cephalo/core/error.h"
+#include "cephalo/core/shape.h"
+
+// Shapes are written into a message only when there is one: checks run on every call.
+template <>
+struct fmt::formatter<cephalo::Dims> {
+  static constexpr auto parse(const fmt::format_parse_context& context) { return context.begin(); }
+  template <typename Context>
+  auto format(const cephalo::Dims& dims, Context& context) const {
+    return fmt::format_to(context.out(), "[{}]", fmt::join(dims.begin(), dims.end(), ", "));
+  }
+};
 
 namespace cephalo {
 

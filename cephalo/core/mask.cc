@@ -45,7 +45,7 @@ Mask from_tensor(MaskTensor::Role role, const TensorView& t, std::shared_ptr<con
   }
   require(t.rank() >= 2 && t.rank() <= 4,
           "{}: shape {} must be [q, k], [heads, q, k] or [batch, heads, q, k]", function,
-          to_string(t.shape()));
+          t.shape());
   Mask mask;
   mask.tensors.push_back({role, t, std::move(owner)});
   return mask;
@@ -61,7 +61,7 @@ Tensor document_ids(const TensorView& ids) {
   require_type(ids.dtype() == DType::i64 || ids.dtype() == DType::i32,
                "documents: ids are {}, int32 or int64 is needed", name(ids.dtype()));
   require(ids.rank() == 1 || ids.rank() == 2, "documents: ids {} must be [tokens] or [batch, tokens]",
-          to_string(ids.shape()));
+          ids.shape());
   Tensor copy = Tensor::copy(ids, DType::i64);
   if (ids.rank() == 2) return copy;
   const Shape one_row{1, ids.dim(0)};

@@ -31,11 +31,11 @@ void apply(Tensor& t, F&& f) {
 Tensor linear_checked(const TensorView& x, const TensorView& weight, const TensorView* bias) {
   require_floating("linear", x);
   require(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1),
-          "linear: x {} does not fit weight {} ([d_out, d_in])", to_string(x.shape()),
-          to_string(weight.shape()));
+          "linear: x {} does not fit weight {} ([d_out, d_in])", x.shape(),
+          weight.shape());
   require(bias == nullptr || bias->shape() == Shape{weight.dim(0)},
-          "linear: bias {} does not fit weight {}", bias ? to_string(bias->shape()) : "",
-          to_string(weight.shape()));
+          "linear: bias {} does not fit weight {}", bias != nullptr ? bias->shape() : Shape{},
+          weight.shape());
   Shape shape = x.shape();
   shape[-1] = weight.dim(0);
   Tensor out = Tensor::empty(shape, x.dtype());
@@ -50,7 +50,7 @@ Tensor matmul(const TensorView& a, const TensorView& b) {
   bool fits = a.rank() >= 2 && a.rank() == b.rank() && a.dim(-1) == b.dim(-2);
   for (int axis = 0; fits && axis < a.rank() - 2; ++axis) fits = a.dim(axis) == b.dim(axis);
   require(fits, "matmul: {} does not multiply {}; shapes must be [..., M, K] and [..., K, N]",
-          to_string(a.shape()), to_string(b.shape()));
+          a.shape(), b.shape());
   Shape shape = a.shape();
   shape[-1] = b.dim(-1);
   Tensor out = Tensor::empty(shape, a.dtype());
@@ -81,7 +81,7 @@ Tensor multiply(const TensorView& t, double factor) {
 }
 
 Tensor triu(const TensorView& t, dim_t diagonal) {
-  require(t.rank() >= 2, "triu: shape {} has no rows and columns", to_string(t.shape()));
+  require(t.rank() >= 2, "triu: shape {} has no rows and columns", t.shape());
   Tensor out = Tensor::copy(t);
   const dim_t rows = t.dim(-2);
   const dim_t columns = t.dim(-1);

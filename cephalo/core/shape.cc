@@ -28,7 +28,7 @@ bool Dims::operator==(const Dims& other) const {
 }
 
 std::string to_string(const Dims& dims) {
-  return fmt::format("[{}]", fmt::join(dims.begin(), dims.end(), ", "));
+  return fmt::format("{}", dims);
 }
 
 dim_t checked_mul(dim_t a, dim_t b) {
@@ -45,14 +45,14 @@ dim_t checked_add(dim_t a, dim_t b) {
 
 dim_t numel(const Shape& shape) {
   for (const dim_t dim : shape) {
-    require(dim >= 0, "shape: negative dimension in {}", to_string(shape));
+    require(dim >= 0, "shape: negative dimension in {}", shape);
   }
   // An empty tensor is empty however large its other dimensions are.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   dim_t count = 1;
   for (const dim_t dim : shape) {
     require(!__builtin_mul_overflow(count, dim, &count), "shape: size of {} overflows",
-            to_string(shape));
+            shape);
   }
   return count;
 }

@@ -26,12 +26,12 @@ std::byte* allocate(dim_t bytes, const Shape& shape, DType dtype) {
   constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   if (bytes > physical_memory()) {
     fail(Error::Kind::memory, "tensor: {} of {} needs {:.1f} GiB, this machine has {:.1f} GiB",
-         to_string(shape), name(dtype), static_cast<double>(bytes) / kGiB,
+         shape, name(dtype), static_cast<double>(bytes) / kGiB,
          static_cast<double>(physical_memory()) / kGiB);
   }
   void* memory = ::operator new(static_cast<std::size_t>(bytes), kAlignment, std::nothrow);
   if (memory == nullptr) {
-    fail(Error::Kind::memory, "tensor: no memory for {} of {} ({} bytes)", to_string(shape),
+    fail(Error::Kind::memory, "tensor: no memory for {} of {} ({} bytes)", shape,
          name(dtype), bytes);
   }
   return static_cast<std::byte*>(memory);
@@ -77,9 +77,9 @@ TensorView::TensorView(const void* data, DType dtype, const Shape& shape)
 TensorView::TensorView(const void* data, DType dtype, const Shape& shape, const Strides& strides)
     : data_(data), dtype_(dtype), shape_(shape), strides_(strides) {
   require(shape.rank() == strides.rank(), "tensor: shape {} and strides {} differ in rank",
-          to_string(shape), to_string(strides));
+          shape, strides);
   require(data != nullptr || cephalo::numel(shape) == 0, "tensor: null data for shape {}",
-          to_string(shape));
+          shape);
 }
 
 std::size_t TensorView::bytes() const {
@@ -103,12 +103,12 @@ void TensorView::check_dtype(DType wanted) const {
 }
 
 dim_t TensorView::offset_of(const Dims& index) const {
-  require(index.rank() == rank(), "tensor: index {} does not fit shape {}", to_string(index),
-          to_string(shape_));
+  require(index.rank() == rank(), "tensor: index {} does not fit shape {}", index,
+          shape_);
   dim_t offset = 0;
   for (int axis = 0; axis < rank(); ++axis) {
     require(index[axis] >= 0 && index[axis] < shape_[axis], "tensor: index {} outside shape {}",
-            to_string(index), to_string(shape_));
+            index, shape_);
     offset += index[axis] * strides_[axis];
   }
   return offset;
@@ -123,7 +123,7 @@ double TensorView::at(const Dims& index) const {
 
 TensorView TensorView::select(int axis, dim_t index) const {
   require(index >= 0 && index < shape_[axis], "select: index {} outside axis {} of {}", index, axis,
-          to_string(shape_));
+          shape_);
   const int chosen = axis < 0 ? axis + rank() : axis;
   Shape shape;
   Strides strides;
@@ -137,7 +137,7 @@ TensorView TensorView::select(int axis, dim_t index) const {
 
 TensorView TensorView::slice(int axis, dim_t begin, dim_t end) const {
   require(0 <= begin && begin <= end && end <= shape_[axis], "slice: [{}, {}) of axis {} of {}",
-          begin, end, axis, to_string(shape_));
+          begin, end, axis, shape_);
   TensorView part = *this;
   part.shape_[axis] = end - begin;
   if (begin < end) part.data_ = advance(data_, dtype_, begin * strides_[axis]);
@@ -157,8 +157,8 @@ void MutableTensorView::fill(double value) const {
 }
 
 void MutableTensorView::copy_from(const TensorView& source) const {
-  require(source.shape() == shape_, "copy: shape {} into shape {}", to_string(source.shape()),
-          to_string(shape_));
+  require(source.shape() == shape_, "copy: shape {} into shape {}", source.shape(),
+          shape_);
   if (numel() == 0) return;
   visit_dtype(dtype_, [&](auto to_zero) {
     visit_dtype(source.dtype(), [&](auto from_zero) {
@@ -267,7 +267,7 @@ Tensor& Tensor::operator=(Tensor&& other) noexcept {
 
 Tensor Tensor::reshaped(const Shape& shape) && {
   require(cephalo::numel(shape) == numel(), "reshaped: {} elements of {} do not fill {}", numel(),
-          to_string(shape_), to_string(shape));
+          shape_, shape);
   shape_ = shape;
   strides_ = contiguous_strides(shape);
   return std::move(*this);

@@ -11,7 +11,7 @@ namespace {
 int checked_axis(const char* function, const TensorView& t, int axis) {
   const int from_front = axis < 0 ? axis + t.rank() : axis;
   require(from_front >= 0 && from_front < t.rank(), "{}: axis {} does not exist in shape {}",
-          function, axis, to_string(t.shape()));
+          function, axis, t.shape());
   return from_front;
 }
 
@@ -22,17 +22,17 @@ Shape complete_shape(const char* function, const TensorView& t, const Shape& wan
   dim_t known = 1;
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (shape[axis] == -1) {
-      require(open < 0, "{}: only one dimension of {} may be -1", function, to_string(wanted));
+      require(open < 0, "{}: only one dimension of {} may be -1", function, wanted);
       open = axis;
     } else {
-      require(shape[axis] >= 0, "{}: negative dimension in {}", function, to_string(wanted));
+      require(shape[axis] >= 0, "{}: negative dimension in {}", function, wanted);
       known = checked_mul(known, shape[axis]);
     }
   }
   if (open >= 0 && known > 0) shape[open] = t.numel() / known;
   require((open < 0 || known > 0) && numel(shape) == t.numel(),
-          "{}: shape {} does not hold the {} elements of {}", function, to_string(wanted),
-          t.numel(), to_string(t.shape()));
+          "{}: shape {} does not hold the {} elements of {}", function, wanted,
+          t.numel(), t.shape());
   return shape;
 }
 
@@ -76,7 +76,7 @@ TensorView view(const TensorView& t, const Shape& wanted) {
   require(strides.has_value(),
           "view: {} with strides {} cannot be seen as {} without moving memory; call contiguous "
           "first, or use reshape",
-          to_string(t.shape()), to_string(t.strides()), to_string(shape));
+          t.shape(), t.strides(), shape);
   return {t.data(), t.dtype(), shape, *strides};
 }
 
@@ -91,15 +91,15 @@ TensorView transpose(const TensorView& t, int axis_a, int axis_b) {
 }
 
 TensorView permute(const TensorView& t, const Dims& axes) {
-  require(axes.rank() == t.rank(), "permute: {} names {} axes, shape {} has {}", to_string(axes),
-          axes.rank(), to_string(t.shape()), t.rank());
+  require(axes.rank() == t.rank(), "permute: {} names {} axes, shape {} has {}", axes,
+          axes.rank(), t.shape(), t.rank());
   Shape shape = t.shape();
   Strides strides = t.strides();
   std::array<bool, kMaxRank> used{};
   for (int k = 0; k < axes.rank(); ++k) {
     const int axis = checked_axis("permute", t, static_cast<int>(axes[k]));
     require(!used[static_cast<std::size_t>(axis)], "permute: axis {} appears twice in {}", axis,
-            to_string(axes));
+            axes);
     used[static_cast<std::size_t>(axis)] = true;
     shape[k] = t.shape()[axis];
     strides[k] = t.strides()[axis];
@@ -121,8 +121,8 @@ std::vector<TensorView> chunk(const TensorView& t, int count, int axis) {
 
 TensorView broadcast_to(const TensorView& t, const Shape& shape) {
   const int missing = shape.rank() - t.rank();
-  require(missing >= 0, "broadcast_to: {} has more dimensions than {}", to_string(t.shape()),
-          to_string(shape));
+  require(missing >= 0, "broadcast_to: {} has more dimensions than {}", t.shape(),
+          shape);
   Strides strides = shape;
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (axis < missing) {
@@ -131,7 +131,7 @@ TensorView broadcast_to(const TensorView& t, const Shape& shape) {
     }
     const dim_t have = t.shape()[axis - missing];
     require(have == shape[axis] || have == 1, "broadcast_to: {} does not broadcast to {}",
-            to_string(t.shape()), to_string(shape));
+            t.shape(), shape);
     strides[axis] = have == shape[axis] ? t.strides()[axis - missing] : 0;
   }
   return {t.data(), t.dtype(), shape, strides};

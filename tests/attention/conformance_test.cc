@@ -1,0 +1,263 @@
+// The one suite that every engine passes. A new engine joins by its name in engines().
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cephalo/attention/attend.h"
+#include "cephalo/core/parallel.h"
+#include "tests/support/mask_spec.h"
+#include "tests/support/plain_attention.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo {
+namespace {
+
+using testing::largest_difference;
+using testing::largest_magnitude;
+using testing::make_mask_spec;
+using testing::mask_part_names;
+using testing::MaskSpec;
+using testing::normal;
+using testing::plain_attention;
+using testing::same_bits;
+
+struct NamedEngine {
+  const char* name;
+  Engine engine;
+};
+constexpr NamedEngine kEngines[] = {{"reference", Engine::reference}};
+
+class ConformanceTest : public ::testing::TestWithParam<NamedEngine> {
+ protected:
+  AttendOptions options() const {
+    return {.return_lse = true, .return_weights = true, .engine = GetParam().engine};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Engines, ConformanceTest, ::testing::ValuesIn(kEngines),
+                         [](const auto& engine) { return std::string(engine.param.name); });
+
+std::vector<std::vector<std::string>> mask_combinations() {
+  std::vector<std::vector<std::string>> combinations;
+  const auto& names = mask_part_names();
+  for (std::size_t a = 0; a < names.size(); ++a) {
+    combinations.push_back({names[a]});
+    for (std::size_t b = a + 1; b < names.size(); ++b) {
+      if (testing::parts_combine(names[a], names[b])) combinations.push_back({names[a], names[b]});
+    }
+  }
+  return combinations;
+}
+
+struct Case {
+  MaskExtent extent;
+  dim_t num_kv_heads, head_dim, v_dim;
+  DType dtype;
+  std::string to_string(const MaskSpec& mask) const {
+    return fmt::format("batch {} heads {}/{} tokens {}/{} width {}/{} {} {}", extent.batch,
+                       extent.num_heads, num_kv_heads, extent.q_tokens, extent.kv_tokens, head_dim,
+                       v_dim, name(dtype), mask.name);
+  }
+};
+
+template <std::size_t N, typename T>
+T pick(const T (&values)[N], std::int64_t at) {
+  return values[static_cast<std::size_t>(at) % N];
+}
+
+// Sizes that walk through all lengths, widths, groupings and types, each at its own pace.
+Case make_case(std::int64_t number, TorchGenerator& generator) {
+  constexpr dim_t kLengths[] = {1, 2, 3, 17, 97, 257};
+  constexpr dim_t kWidths[] = {1, 7, 40, 64, 128};
+  constexpr dim_t kKvHeads[] = {1, 2, 4};
+  constexpr DType kTypes[] = {DType::f32, DType::f32, DType::f64, DType::bf16, DType::f16};
+  Case c;
+  // 257 x 257 once in 36: the brute force is slow.
+  c.extent = {number % 3 == 0 ? 2 : 1, 4, pick(kLengths, generator.randint(0, 6)),
+              pick(kLengths, number)};
+  c.num_kv_heads = pick(kKvHeads, generator.randint(0, 3));
+  c.head_dim = pick(kWidths, generator.randint(0, 5));
+  c.v_dim = pick(kWidths, generator.randint(0, 5));
+  c.dtype = pick(kTypes, generator.randint(0, 5));
+  return c;
+}
+
+// The bound of docs/numerics.md: twice the error of a plain implementation in the same precision, plus a floor
+// for where plain is exact by luck.
+double bound_for(double plain_error, double magnitude, DType dtype) {
+  const double floor = dtype == DType::bf16   ? 0x1p-8
+                       : dtype == DType::f16  ? 0x1p-11
+                       : dtype == DType::f32  ? 0x1p-22
+                                              : 0x1p-50;
+  return 2.0 * plain_error + floor * magnitude;
+}
+
+// The largest difference of lse, -inf included, in units of max(1, |lse|).
+double lse_error(const TensorView& ours, const TensorView& exact) {
+  return largest_difference(ours, exact) / std::max(1.0, [&] {
+    double largest = 0.0;
+    const Tensor dense = Tensor::copy(exact, DType::f64);
+    for (dim_t i = 0; i < dense.numel(); ++i) {
+      const double value = std::abs(dense.data_as<double>()[i]);
+      if (std::isfinite(value)) largest = std::max(largest, value);
+    }
+    return largest;
+  }());
+}
+
+TEST_P(ConformanceTest, error_against_float64_is_at_most_twice_that_of_plain_code) {
+  TorchGenerator generator(2024);
+  int combinations = 0;
+  double worst = 0.0;
+  std::string worst_case;
+  for (const auto& parts : mask_combinations()) {
+    for (int round = 0; round < 27; ++round, ++combinations) {
+      const Case c = make_case(combinations, generator);
+      const MaskExtent& e = c.extent;
+      const MaskSpec mask = make_mask_spec(parts, e, generator);
+      const auto seed = static_cast<std::uint64_t>(3 * combinations);
+      const Tensor q = normal({e.batch, e.num_heads, e.q_tokens, c.head_dim}, seed, c.dtype);
+      const Tensor k = normal({e.batch, c.num_kv_heads, e.kv_tokens, c.head_dim}, seed + 1, c.dtype);
+      const Tensor v = normal({e.batch, c.num_kv_heads, e.kv_tokens, c.v_dim}, seed + 2, c.dtype);
+      const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
+      const auto exact = plain_attention<double>(q, k, v, mask, scale);
+      const bool is_double = c.dtype == DType::f64;
+      const auto plain = is_double ? plain_attention<double>(q, k, v, mask, scale)
+                                   : plain_attention<float>(q, k, v, mask, scale);
+      const AttendResult ours = attend(q, k, v, mask.mask, options());
+
+      const Tensor plain_context = Tensor::copy(plain.context, c.dtype);
+      const double bound = bound_for(largest_difference(plain_context, exact.context),
+                                     largest_magnitude(v), c.dtype);
+      const double error = largest_difference(ours.context, exact.context);
+      ASSERT_LE(error, bound) << c.to_string(mask);
+      const DType steps = is_double ? DType::f64 : DType::f32;
+      ASSERT_LE(largest_difference(ours.weights, exact.weights),
+                bound_for(largest_difference(plain.weights, exact.weights), 1.0, steps))
+          << c.to_string(mask);
+      ASSERT_LE(lse_error(ours.lse, exact.lse),
+                bound_for(lse_error(plain.lse, exact.lse), 1.0, steps))
+          << c.to_string(mask);
+      if (error / bound > worst) {
+        worst = error / bound;
+        worst_case = fmt::format("{:.1e} of {:.1e} allowed: {}", error, bound, c.to_string(mask));
+      }
+    }
+  }
+  fmt::print("{} combinations; worst {}\n", combinations, worst_case);
+  RecordProperty("combinations", combinations);
+  EXPECT_GE(combinations, 2000);
+}
+
+// A token that takes no part: NaN, infinity or any other number.
+void overwrite_token(Tensor& t, dim_t b, dim_t j, double value) {
+  for (dim_t h = 0; h < t.dim(1); ++h) t.mutable_view()[b][h][j].fill(value);
+}
+
+TEST_P(ConformanceTest, changing_a_hidden_token_changes_no_bit) {
+  TorchGenerator generator(7);
+  const auto combinations = mask_combinations();
+  const double values[] = {std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity(),
+                           -std::numeric_limits<double>::infinity(), 1e30, 0.5};
+  int pairs = 0;
+  for (int round = 0; pairs < 10000; ++round) {
+    const auto& parts = combinations[static_cast<std::size_t>(round) % combinations.size()];
+    const MaskExtent e{2, 2, generator.randint(1, 14), generator.randint(1, 14)};
+    const MaskSpec mask = make_mask_spec(parts, e, generator);
+    const auto seed = static_cast<std::uint64_t>(round);
+    const Tensor q = normal({2, 2, e.q_tokens, 5}, seed);
+    const Tensor k = normal({2, 1, e.kv_tokens, 5}, seed + 1);
+    const Tensor v = normal({2, 1, e.kv_tokens, 3}, seed + 2);
+    const AttendResult before = attend(q, k, v, mask.mask, options());
+    for (int change = 0; change < 8; ++change) {
+      const dim_t b = generator.randint(0, 2);
+      const dim_t j = generator.randint(0, e.kv_tokens);
+      const double value = pick(values, generator.randint(0, 5));
+      Tensor other_k = Tensor::copy(k);
+      Tensor other_v = Tensor::copy(v);
+      overwrite_token(other_k, b, j, value);
+      overwrite_token(other_v, b, j, value);
+      const AttendResult after = attend(q, other_k, other_v, mask.mask, options());
+      for (dim_t other = 0; other < 2; ++other) {
+        for (dim_t h = 0; h < 2; ++h) {
+          for (dim_t i = 0; i < e.q_tokens; ++i) {
+            if (other == b && mask.visible(b, h, i, j)) continue;
+            ++pairs;
+            ASSERT_TRUE(same_bits(after.context[other][h][i], before.context[other][h][i]))
+                << mask.name << " key " << j << " query " << i;
+            ASSERT_EQ(after.lse.at({other, h, i}), before.lse.at({other, h, i})) << mask.name;
+            ASSERT_TRUE(same_bits(after.weights[other][h][i], before.weights[other][h][i]));
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(pairs, 10000);
+}
+
+TEST_P(ConformanceTest, a_hidden_query_is_zero_whatever_it_holds) {
+  Tensor q = normal({1, 2, 6, 4}, 1);
+  const Tensor k = normal({1, 2, 6, 4}, 2);
+  for (dim_t h = 0; h < 2; ++h) {
+    q.mutable_view()[0][h][5].fill(std::numeric_limits<double>::quiet_NaN());
+  }
+  const AttendResult r = attend(q, k, k, lengths({6}, {5}), options());
+  EXPECT_TRUE(testing::all_finite(r.context));
+  EXPECT_TRUE(testing::all_zero(r.context[0][1][5]));
+}
+
+TEST_P(ConformanceTest, nan_and_infinity_spread_where_they_are_seen) {
+  const Tensor q = normal({1, 1, 4, 4}, 1);
+  Tensor k = normal({1, 1, 4, 4}, 2);
+  k.set({0, 0, 2, 1}, std::numeric_limits<double>::quiet_NaN());
+  const AttendResult r = attend(q, k, q, causal(), options());
+  for (dim_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(std::isnan(r.context.at({0, 0, i, 0})), i >= 2);
+    EXPECT_EQ(std::isnan(r.lse.at({0, 0, i})), i >= 2);
+  }
+}
+
+TEST_P(ConformanceTest, the_same_bits_for_any_number_of_threads) {
+  TorchGenerator generator(5);
+  for (const auto& parts : mask_combinations()) {
+    const MaskExtent e{2, 3, 97, 60};
+    const MaskSpec mask = make_mask_spec(parts, e, generator);
+    const Tensor q = normal({2, 3, 97, 24}, 1);
+    const Tensor k = normal({2, 3, 60, 24}, 2);
+    AttendOptions one = options();
+    one.threads = 1;
+    one.dropout = 0.1;
+    const AttendResult alone = attend(q, k, k, mask.mask, one);
+    for (const int count : {2, 3, 7}) {
+      AttendOptions many = one;
+      many.threads = count;
+      const AttendResult together = attend(q, k, k, mask.mask, many);
+      ASSERT_TRUE(same_bits(together.context, alone.context)) << mask.name << " " << count;
+      ASSERT_TRUE(same_bits(together.lse, alone.lse)) << mask.name << " " << count;
+      ASSERT_TRUE(same_bits(together.weights, alone.weights)) << mask.name << " " << count;
+    }
+  }
+}
+
+TEST_P(ConformanceTest, large_scores_stay_finite_and_rows_sum_to_one) {
+  for (const double magnitude : {1e4, 1e-40, 0.0}) {
+    Tensor q = normal({1, 2, 17, 8}, 1);
+    for (dim_t i = 0; i < q.numel(); ++i) {
+      q.mutable_data_as<float>()[i] *= static_cast<float>(magnitude);
+    }
+    const Tensor k = normal({1, 2, 33, 8}, 2);
+    const AttendResult r = attend(q, k, k, {}, options());
+    EXPECT_TRUE(testing::all_finite(r.context));
+    for (dim_t i = 0; i < 17; ++i) {
+      double sum = 0.0;
+      for (dim_t j = 0; j < 33; ++j) sum += r.weights.at({0, 1, i, j});
+      EXPECT_NEAR(sum, 1.0, 1e-6);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cephalo

@@ -1,0 +1,90 @@
+#include "cephalo/core/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "cephalo/core/error.h"
+#include "cephalo/core/print.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo {
+namespace {
+
+using testing::error_of;
+
+TEST(TensorTest, owners_are_64_byte_aligned) {
+  for (const dim_t size : {1, 3, 17, 1000}) {
+    const Tensor t = Tensor::empty({size});
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(t.data()) % 64, 0U);
+  }
+}
+
+TEST(TensorTest, numbers_written_out_land_in_row_major_order) {
+  const Tensor t = Tensor::of({{{1, 2}, {3, 4}}, {{5, 6}, {7, 8}}});
+  EXPECT_EQ(t.shape(), (Shape{2, 2, 2}));
+  for (dim_t k = 0; k < 8; ++k) EXPECT_EQ(t.data_as<float>()[k], static_cast<float>(k + 1));
+  EXPECT_EQ(t.at({1, 0, 1}), 6.0);
+  EXPECT_EQ(to_string(t[0]), "[[1.0000, 2.0000],\n [3.0000, 4.0000]]");
+}
+
+TEST(TensorTest, a_moved_from_tensor_is_empty) {
+  Tensor a = Tensor::of({1, 2, 3});
+  const Tensor b = std::move(a);
+  EXPECT_EQ(b.at({2}), 3.0);
+  EXPECT_EQ(a.numel(), 0);  // NOLINT: looking at it is the point
+}
+
+TEST(TensorTest, slices_and_selections_share_memory) {
+  Tensor t = Tensor::of({{1, 2, 3}, {4, 5, 6}});
+  t.mutable_view().select(1, 1).fill(9);
+  EXPECT_EQ(t.at({0, 1}), 9.0);
+  EXPECT_EQ(t.at({1, 1}), 9.0);
+  EXPECT_EQ(t.slice(1, 2, 3).at({1, 0}), 6.0);
+  EXPECT_EQ(t.select(-1, 0).at({1}), 4.0);
+}
+
+TEST(TensorTest, copies_convert_between_all_element_types) {
+  const Tensor source = Tensor::of({0, 1, 2, 5});
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i64, DType::i32,
+                            DType::i16, DType::i8, DType::u8}) {
+    const Tensor copy = Tensor::copy(source, dtype);
+    EXPECT_EQ(copy.dtype(), dtype);
+    EXPECT_EQ(copy.at({3}), 5.0) << name(dtype);
+    EXPECT_EQ(copy.bytes(), 4 * item_size(dtype));
+  }
+  EXPECT_EQ(Tensor::copy(source, DType::boolean).at({3}), 1.0);
+}
+
+TEST(TensorTest, a_copy_of_negative_strides_reverses) {
+  const Tensor t = Tensor::of({1, 2, 3});
+  const TensorView backwards(t.data_as<float>() + 2, DType::f32, {3}, {-1});
+  EXPECT_EQ(to_string(Tensor::copy(backwards), 0), "[3, 2, 1]");
+}
+
+TEST(TensorTest, misuse_names_the_numbers) {
+  Tensor t = Tensor::of({{1, 2}, {3, 4}});
+  EXPECT_EQ(error_of([&] { t.at({2, 0}); }), "tensor: index [2, 0] outside shape [2, 2]");
+  EXPECT_EQ(error_of([&] { t.data_as<double>(); }), "tensor: elements are float32, not float64");
+  EXPECT_EQ(error_of([&] { t.slice(0, 1, 3); }), "slice: [1, 3) of axis 0 of [2, 2]");
+  EXPECT_EQ(error_of([&] { t.mutable_view().copy_from(Tensor::of({1})); }),
+            "copy: shape [1] into shape [2, 2]");
+  EXPECT_EQ(error_of([&] { Tensor::empty({-1}); }), "shape: negative dimension in [-1]");
+}
+
+TEST(TensorTest, sizes_that_overflow_or_exceed_the_machine_are_refused) {
+  EXPECT_EQ(error_of([] { Tensor::empty({dim_t{1} << 40, dim_t{1} << 40}); }),
+            "shape: size of [1099511627776, 1099511627776] overflows");
+  EXPECT_NE(error_of([] { Tensor::empty({dim_t{1} << 62}); }).find("size overflows"),
+            std::string::npos);
+  try {
+    Tensor::empty({dim_t{1} << 50});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::memory);
+  }
+}
+
+}  // namespace
+}  // namespace cephalo

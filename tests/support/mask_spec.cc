@@ -1,0 +1,195 @@
+#include "tests/support/mask_spec.h"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+
+namespace cephalo::testing {
+namespace {
+
+dim_t below(TorchGenerator& generator, dim_t limit) {
+  return limit <= 0 ? 0 : generator.randint(0, limit);
+}
+
+// A random bool or int tensor of one of the shapes that broadcast to [batch, heads, q, k].
+std::shared_ptr<const Tensor> random_flags(const MaskExtent& e, TorchGenerator& generator) {
+  const Shape shapes[] = {{e.q_tokens, e.kv_tokens},
+                          {e.num_heads, e.q_tokens, e.kv_tokens},
+                          {1, e.q_tokens, 1},
+                          {e.batch, 1, 1, e.kv_tokens},
+                          {e.batch, e.num_heads, e.q_tokens, e.kv_tokens}};
+  const DType types[] = {DType::boolean, DType::u8, DType::i32, DType::i64};
+  const Shape& shape = shapes[generator.randint(0, 5)];
+  const DType dtype = types[generator.randint(0, 4)];
+  const Tensor draws = generator.rand(shape);
+  Tensor flags = Tensor::empty(shape, dtype);
+  Tensor bits = Tensor::empty(shape, DType::i32);
+  for (dim_t k = 0; k < draws.numel(); ++k) {
+    bits.mutable_data_as<std::int32_t>()[k] = draws.data_as<float>()[k] < 0.7F ? 1 : 0;
+  }
+  flags.mutable_view().copy_from(bits);
+  return std::make_shared<const Tensor>(std::move(flags));
+}
+
+double flag_at(const Tensor& t, const MaskSpec::Pair& pair) {
+  const dim_t full[] = {pair.b, pair.h, pair.i, pair.j};
+  Dims index;
+  for (int axis = 0; axis < t.rank(); ++axis) {
+    const dim_t wanted = full[4 - t.rank() + axis];
+    index.push_back(t.dim(axis) == 1 ? 0 : wanted);
+  }
+  return t.at(index);
+}
+
+std::vector<dim_t> random_lengths(dim_t batch, dim_t tokens, TorchGenerator& generator) {
+  std::vector<dim_t> lengths;
+  for (dim_t b = 0; b < batch; ++b) lengths.push_back(below(generator, tokens + 1));
+  return lengths;
+}
+
+void add_tensor_part(MaskSpec& spec, const std::string& part, const MaskExtent& extent,
+                     TorchGenerator& generator) {
+  if (part == "bias") {
+    Tensor values = generator.randn({extent.num_heads, extent.q_tokens, extent.kv_tokens});
+    for (dim_t k = 0; k < values.numel(); ++k) {  // some pairs hidden by -inf
+      if (generator.randint(0, 8) == 0) {
+        values.mutable_data_as<float>()[k] = -std::numeric_limits<float>::infinity();
+      }
+    }
+    auto shared = std::make_shared<const Tensor>(std::move(values));
+    spec.mask = spec.mask & bias(Tensor::copy(*shared));
+    spec.adds.emplace_back([shared](const auto& pair) { return flag_at(*shared, pair); });
+    spec.may_look.emplace_back(
+        [shared](const auto& pair) { return !std::isinf(flag_at(*shared, pair)); });
+    return;
+  }
+  const auto flags = random_flags(extent, generator);
+  const bool is_keep = part == "keep";
+  spec.mask = spec.mask & (is_keep ? keep(Tensor::copy(*flags)) : drop(Tensor::copy(*flags)));
+  spec.may_look.emplace_back(
+      [flags, is_keep](const auto& pair) { return (flag_at(*flags, pair) != 0.0) == is_keep; });
+}
+
+Tensor document_tensor(dim_t tokens, TorchGenerator& generator) {
+  Tensor ids = Tensor::empty({tokens}, DType::i64);
+  for (dim_t t = 0; t < tokens; ++t) {
+    ids.mutable_data_as<std::int64_t>()[t] = t * 3 / std::max<dim_t>(tokens, 1) - 0;
+    if (generator.randint(0, 10) == 0) ids.mutable_data_as<std::int64_t>()[t] = -1;
+  }
+  return ids;
+}
+
+void add_part(MaskSpec& spec, const std::string& part, const MaskExtent& extent,
+              TorchGenerator& generator) {
+  if (part == "causal") {
+    spec.mask = spec.mask & causal();
+    spec.may_look.emplace_back([](const auto& pair) { return pair.j <= pair.p; });
+  } else if (part == "prefix") {
+    std::vector<dim_t> prefix = random_lengths(extent.batch, extent.kv_tokens, generator);
+    spec.mask = spec.mask & causal(prefix);
+    spec.may_look.emplace_back([prefix](const auto& pair) {
+      return pair.j <= pair.p || pair.j < prefix[static_cast<std::size_t>(pair.b)];
+    });
+  } else if (part == "window") {
+    const dim_t left = generator.randint(0, 2) == 0 ? unlimited : below(generator, 9);
+    const dim_t right = generator.randint(0, 3) == 0 ? unlimited : below(generator, 9);
+    spec.mask = spec.mask & window(left, right);
+    spec.may_look.emplace_back([left, right](const auto& pair) {
+      return (left == unlimited || pair.j >= pair.p - left) &&
+             (right == unlimited || pair.j <= pair.p + right);
+    });
+  } else if (part == "top_left" || part == "offset") {
+    spec.top_left = part == "top_left";
+    spec.offset = generator.randint(-3, 4);
+    const Align align = spec.top_left ? Align::top_left : Align::bottom_right;
+    spec.mask = spec.mask & positions(align, spec.offset);
+  } else if (part == "kv_lengths" || part == "lengths") {
+    spec.kv_len = random_lengths(extent.batch, extent.kv_tokens, generator);
+    if (part == "lengths") {
+      spec.q_len = random_lengths(extent.batch, extent.q_tokens, generator);
+      spec.mask = spec.mask & lengths(spec.kv_len, spec.q_len);
+    } else {
+      spec.mask = spec.mask & lengths(spec.kv_len);
+    }
+    spec.may_look.emplace_back([kv = spec.kv_len, q = spec.q_len](const auto& pair) {
+      return pair.j < kv[static_cast<std::size_t>(pair.b)];
+    });
+    if (part == "lengths") {
+      spec.may_look.emplace_back([q = spec.q_len](const auto& pair) {
+        return pair.i < q[static_cast<std::size_t>(pair.b)];
+      });
+    }
+  } else if (part == "documents") {
+    auto q_ids = std::make_shared<const Tensor>(document_tensor(extent.q_tokens, generator));
+    auto kv_ids = std::make_shared<const Tensor>(document_tensor(extent.kv_tokens, generator));
+    spec.mask = spec.mask & documents(*q_ids, *kv_ids);
+    spec.may_look.emplace_back([q_ids, kv_ids](const auto& pair) {
+      const double id = q_ids->at({pair.i});
+      return id >= 0 && id == kv_ids->at({pair.j});
+    });
+  } else if (part == "alibi") {
+    const std::vector<float> slopes = alibi_slopes(extent.num_heads);
+    spec.mask = spec.mask & alibi(slopes);
+    spec.adds.emplace_back([slopes](const auto& pair) {
+      return -static_cast<double>(slopes[static_cast<std::size_t>(pair.h)]) *
+             std::abs(static_cast<double>(pair.p - pair.j));
+    });
+  } else if (part == "keep" || part == "drop" || part == "bias") {
+    add_tensor_part(spec, part, extent, generator);
+  } else if (part != "none") {
+    throw std::runtime_error("no mask part " + part);
+  }
+}
+
+}  // namespace
+
+dim_t MaskSpec::position(dim_t b, dim_t i) const {
+  const auto at = static_cast<std::size_t>(b);
+  return i + offset + (top_left ? 0 : kv_len[at] - q_len[at]);
+}
+
+bool MaskSpec::visible(dim_t b, dim_t h, dim_t i, dim_t j) const {
+  const Pair pair{b, h, i, j, position(b, i)};
+  for (const auto& rule : may_look) {
+    if (!rule(pair)) return false;
+  }
+  return true;
+}
+
+double MaskSpec::added(dim_t b, dim_t h, dim_t i, dim_t j) const {
+  const Pair pair{b, h, i, j, position(b, i)};
+  double sum = 0.0;
+  for (const auto& term : adds) sum += term(pair);
+  return sum;
+}
+
+const std::vector<std::string>& mask_part_names() {
+  static const std::vector<std::string> names = {
+      "none", "causal",    "prefix", "window", "top_left", "offset", "kv_lengths",
+      "lengths", "documents", "keep",   "drop",   "bias",     "alibi"};
+  return names;
+}
+
+bool parts_combine(const std::string& a, const std::string& b) {
+  const auto is_lengths = [](const std::string& part) { return part.ends_with("lengths"); };
+  const auto is_map = [](const std::string& part) { return part == "top_left" || part == "offset"; };
+  if (is_lengths(a) && is_lengths(b)) return false;
+  if (is_map(a) && is_map(b)) return false;
+  return !(a == "documents" && b == "documents");
+}
+
+MaskSpec make_mask_spec(const std::vector<std::string>& parts, const MaskExtent& extent,
+                        TorchGenerator& generator) {
+  MaskSpec spec;
+  for (const std::string& part : parts) {
+    spec.name += (spec.name.empty() ? "" : " & ") + part;
+    add_part(spec, part, extent, generator);
+  }
+  const auto batch = static_cast<std::size_t>(extent.batch);
+  if (spec.kv_len.empty()) spec.kv_len.assign(batch, extent.kv_tokens);
+  if (spec.q_len.empty()) spec.q_len.assign(batch, extent.q_tokens);
+  return spec;
+}
+
+}  // namespace cephalo::testing
