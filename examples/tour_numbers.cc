@@ -152,10 +152,9 @@ void buffers() {
   std::printf("%-12s %12s %16s %18s\n", "preset", "parameters", "context_length",
               "mask if stored");
   for (const std::string& name : preset_names()) {
-    MultiHeadAttentionOptions o = preset(name);
-    // The count follows from the sizes; gpt3's 2.4 GB need not be allocated to know it.
-    const dim_t count = 3 * o.d_in * o.d_out + o.d_out * o.d_out + o.d_out;
-    std::printf("%-12s %12ld %16ld %12ld bytes\n", name.c_str(), static_cast<long>(count),
+    const MultiHeadAttentionOptions o = preset(name);
+    std::printf("%-12s %12ld %16ld %12ld bytes\n", name.c_str(),
+                static_cast<long>(parameter_count(o)),
                 static_cast<long>(o.context_length),
                 static_cast<long>(4 * o.context_length * o.context_length));
   }

@@ -77,6 +77,10 @@ void show(StepSink* sink, std::initializer_list<std::pair<const char*, const Ten
 
 }  // namespace
 
+dim_t parameter_count(const MultiHeadAttentionOptions& options) {
+  return sizes_of(options, "parameter_count").count();
+}
+
 MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options)
     : MultiHeadAttention(options, "MultiHeadAttention", false) {}
 

@@ -37,6 +37,9 @@ struct MultiHeadAttentionOptions {
   DType dtype = DType::f32;  // of the parameters; arithmetic is float32, or float64 for float64
 };
 
+// How many numbers such a layer learns, without making it.
+dim_t parameter_count(const MultiHeadAttentionOptions& options);
+
 // What one call may bring along.
 struct CallOptions {
   const TensorView* kv = nullptr;       // keys and values come from this: [batch, kv_tokens, d_kv]

@@ -37,6 +37,15 @@ const char* name(Form form) {
   return kNames[static_cast<int>(form)];
 }
 
+dim_t ParameterSizes::count() const {
+  const dim_t kv_width = k_width() + v_width();
+  dim_t total = checked_add(checked_mul(q_width(), d_in), checked_mul(kv_width, d_kv));
+  if (qkv_bias) total += q_width() + kv_width;
+  if (out_proj) total = checked_add(total, checked_mul(d_out, context_width()));
+  if (out_proj && out_bias) total += d_out;
+  return total;
+}
+
 Parameters::Parameters(const ParameterSizes& sizes, Form form, DType dtype, const char* layer)
     : sizes_(sizes), form_(form), dtype_(dtype) {
   const bool one_input = sizes.d_kv == sizes.d_in;
@@ -172,12 +181,6 @@ void Parameters::initialise_torch(TorchGenerator& generator) {
   uniform(qkv_weight_, std::sqrt(3.0) * std::sqrt(2.0 / fan_sum));
   if (present(out_bias_)) out_bias_.fill(0.0);
   if (present(qkv_bias_)) qkv_bias_.fill(0.0);
-}
-
-dim_t Parameters::count() const {
-  dim_t total = 0;
-  for (const Slot& slot : slots_) total += slot.value.numel();
-  return total;
 }
 
 std::vector<NamedParameter> Parameters::named() const {

@@ -37,6 +37,7 @@ struct ParameterSizes {
   dim_t k_width() const { return num_kv_heads * head_dim; }
   dim_t v_width() const { return num_kv_heads * v_dim; }
   dim_t context_width() const { return num_heads * v_dim; }
+  dim_t count() const;  // of all learned numbers
 };
 
 struct NamedParameter {
@@ -67,7 +68,7 @@ class Parameters {
   Form form() const { return form_; }
   const ParameterSizes& sizes() const { return sizes_; }
   DType dtype() const { return dtype_; }
-  dim_t count() const;
+  dim_t count() const { return sizes_.count(); }
 
   // The form's names in the order of construction, each a view of the stored memory.
   std::vector<NamedParameter> named() const;

@@ -14,18 +14,16 @@ namespace {
 // Stands for `unlimited` in sums that must not wrap.
 constexpr dim_t kFar = dim_t{1} << 61;
 
-// One number for all sequences, or one for each.
-std::vector<dim_t> per_batch(const std::vector<dim_t>& given, dim_t batch, const char* function,
-                             const char* part) {
+// Checks that a part speaks of all sequences at once or of each.
+void require_per_batch(const std::vector<dim_t>& given, dim_t batch, const char* function,
+                       const char* part) {
   const auto count = static_cast<dim_t>(given.size());
   require(count == batch || count == 1, "{}: {} has {} entries, batch is {}", function, part, count,
           batch);
-  if (count == batch) return given;
-  return std::vector<dim_t>(static_cast<std::size_t>(batch), given[0]);
 }
 
 dim_t at(const std::vector<dim_t>& values, dim_t b) {
-  return values[static_cast<std::size_t>(b)];
+  return values[values.size() == 1 ? 0 : static_cast<std::size_t>(b)];
 }
 
 bool nonzero_at(const TensorView& t, dim_t offset) {
@@ -92,29 +90,32 @@ BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* fun
 }
 
 void BoundMask::bind_lengths(const char* function) {
-  const auto batch = static_cast<std::size_t>(extent_.batch);
-  kv_len_.assign(batch, extent_.kv_tokens);
-  q_len_.assign(batch, extent_.q_tokens);
-  prefix_.assign(batch, 0);
+  kv_len_ = {extent_.kv_tokens};
+  q_len_ = {extent_.q_tokens};
+  prefix_ = {0};
   if (mask_.lengths) {
-    kv_len_ = per_batch(mask_.lengths->kv, extent_.batch, function, "lengths(kv)");
+    kv_len_ = mask_.lengths->kv;
+    require_per_batch(kv_len_, extent_.batch, function, "lengths(kv)");
     if (mask_.lengths->q) {
-      q_len_ = per_batch(*mask_.lengths->q, extent_.batch, function, "lengths(q)");
+      q_len_ = *mask_.lengths->q;
+      require_per_batch(q_len_, extent_.batch, function, "lengths(q)");
     }
   }
   if (mask_.causal_prefix) {
-    prefix_ = per_batch(*mask_.causal_prefix, extent_.batch, function, "causal(prefix)");
+    prefix_ = *mask_.causal_prefix;
+    require_per_batch(prefix_, extent_.batch, function, "causal(prefix)");
   }
-  for (std::size_t b = 0; b < batch; ++b) {
-    require(0 <= kv_len_[b] && kv_len_[b] <= extent_.kv_tokens,
-            "{}: lengths kv[{}] ({}) must be in [0, {}] (kv_tokens)", function, b, kv_len_[b],
+  const auto [align, offset] = mask_.positions.value_or(Mask::Positions{});
+  const auto sequences = static_cast<dim_t>(std::max(kv_len_.size(), q_len_.size()));
+  for (dim_t b = 0; b < sequences; ++b) {
+    const dim_t kv = at(kv_len_, b);
+    const dim_t q = at(q_len_, b);
+    require(0 <= kv && kv <= extent_.kv_tokens,
+            "{}: lengths kv[{}] ({}) must be in [0, {}] (kv_tokens)", function, b, kv,
             extent_.kv_tokens);
-    require(0 <= q_len_[b] && q_len_[b] <= extent_.q_tokens,
-            "{}: lengths q[{}] ({}) must be in [0, {}] (q_tokens)", function, b, q_len_[b],
-            extent_.q_tokens);
-    const Mask::Positions map = mask_.positions.value_or(Mask::Positions{});
-    shift_.push_back(map.offset +
-                     (map.align == Align::bottom_right ? kv_len_[b] - q_len_[b] : 0));
+    require(0 <= q && q <= extent_.q_tokens, "{}: lengths q[{}] ({}) must be in [0, {}] (q_tokens)",
+            function, b, q, extent_.q_tokens);
+    shift_.push_back(offset + (align == Align::bottom_right ? kv - q : 0));
   }
 }
 

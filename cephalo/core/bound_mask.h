@@ -70,10 +70,11 @@ class BoundMask {
 
   const Mask& mask_;
   MaskExtent extent_;
-  std::vector<dim_t> kv_len_;  // per batch
+  // One entry for all sequences, or one for each.
+  std::vector<dim_t> kv_len_;
   std::vector<dim_t> q_len_;
-  std::vector<dim_t> prefix_;  // per batch; 0 without a prefix
-  std::vector<dim_t> shift_;   // p(i) − i per batch
+  std::vector<dim_t> prefix_;  // 0 without a prefix
+  std::vector<dim_t> shift_;   // p(i) − i
   std::vector<Part> parts_;
   bool hides_nothing_ = false;
   bool adds_ = false;

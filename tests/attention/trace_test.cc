@@ -1,0 +1,115 @@
+#include "cephalo/attention/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cephalo/attention/ladder.h"
+#include "cephalo/core/ops.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo {
+namespace {
+
+using testing::normal;
+using testing::same_bits;
+
+std::vector<std::string> keys_of(const Trace& trace) {
+  std::vector<std::string> keys;
+  for (const Step& step : trace) keys.push_back(step.key);
+  return keys;
+}
+
+TEST(TraceTest, a_multi_head_trace_has_the_steps_in_order) {
+  MultiHeadAttention layer({.d_in = 8, .d_out = 8, .context_length = 16, .num_heads = 2, .seed = 1});
+  const Trace trace = layer.trace(normal({2, 4, 8}, 1));
+  EXPECT_EQ(keys_of(trace),
+            (std::vector<std::string>{"x", "q", "k", "v", "q_split", "k_split", "v_split",
+                                      "q_heads", "k_heads", "v_heads", "scores", "scores_masked",
+                                      "scores_scaled", "weights", "weights_dropped",
+                                      "context_heads", "context", "output"}));
+  EXPECT_TRUE(trace.mask_first);
+  EXPECT_EQ(trace.title, "MultiHeadAttention: 2 heads x 4 = 8");
+  EXPECT_EQ(trace.at("q_split").formula, "q.view(2, 4, 2, 4)");
+  EXPECT_EQ(trace.at("scores_masked").note, "16 x 16 cut to 4 x 4");
+  EXPECT_EQ(trace.at("context").note, "256 bytes copied");
+}
+
+TEST(TraceTest, it_tells_where_memory_moved) {
+  MultiHeadAttention layer({.d_in = 8, .d_out = 8, .num_heads = 2, .seed = 1});
+  const Trace trace = layer.trace(normal({2, 4, 8}, 1));
+  EXPECT_FALSE(trace.at("q_split").moved);
+  EXPECT_FALSE(trace.at("v_heads").moved);
+  EXPECT_TRUE(trace.at("context").moved);
+  EXPECT_TRUE(trace.at("scores").moved);
+  EXPECT_EQ(trace.at("q_heads").strides, (Strides{32, 4, 8, 1}));
+  // One token: transposing moves nothing, so concat has nothing to copy.
+  EXPECT_FALSE(layer.trace(normal({1, 1, 8}, 1)).at("context").moved);
+}
+
+TEST(TraceTest, its_values_are_those_of_the_call) {
+  for (const double dropout : {0.0, 0.4}) {
+    MultiHeadAttention layer({.d_in = 8, .d_out = 8, .dropout = dropout, .num_heads = 2, .seed = 1});
+    const Tensor x = normal({2, 5, 8}, 1);
+    const Trace trace = layer.trace(x, {.call = 3});
+    EXPECT_TRUE(same_bits(trace.at("output").value, layer(x, {.call = 3})));
+    EXPECT_TRUE(same_bits(trace.at("x").value, x));
+    const Tensor scaled = multiply(trace.at("scores_masked").value, 0.5);
+    EXPECT_TRUE(same_bits(trace.at("scores_scaled").value, scaled));
+    EXPECT_TRUE(same_bits(trace.at("weights").value, softmax(scaled)));
+    EXPECT_EQ(same_bits(trace.at("weights").value, trace.at("weights_dropped").value), dropout == 0.0);
+    EXPECT_TRUE(same_bits(trace.at("context_heads").value,
+                          matmul(trace.at("weights_dropped").value, trace.at("v_heads").value)));
+  }
+}
+
+TEST(TraceTest, with_a_bias_the_order_is_that_of_attend) {
+  MultiHeadAttention layer({.d_in = 8, .d_out = 8, .num_heads = 2, .seed = 1});
+  const Tensor x = normal({1, 4, 8}, 1);
+  const Trace trace = layer.trace(x, {.mask = alibi({0.5F, 0.25F})});
+  EXPECT_FALSE(trace.mask_first);
+  EXPECT_NEAR(trace.at("scores_masked").value.at({0, 0, 3, 1}),
+              trace.at("scores_scaled").value.at({0, 0, 3, 1}) - 1.0, 1e-6);
+  EXPECT_TRUE(std::isinf(trace.at("scores_masked").value.at({0, 0, 0, 3})));
+}
+
+TEST(TraceTest, every_rung_can_be_traced) {
+  const Tensor x = normal({2, 5, 6}, 1);
+  EXPECT_EQ(keys_of(trace_simple_attention(x)),
+            (std::vector<std::string>{"x", "scores", "scores_masked", "scores_scaled", "weights",
+                                      "weights_dropped", "context"}));
+  EXPECT_TRUE(same_bits(trace_simple_attention(x).at("context").value, simple_attention(x).context));
+  SelfAttention self({.d_in = 6, .d_out = 4, .seed = 1});
+  EXPECT_EQ(keys_of(self.trace(x)),
+            (std::vector<std::string>{"x", "q", "k", "v", "scores", "scores_masked",
+                                      "scores_scaled", "weights", "weights_dropped", "context"}));
+  CausalAttention causal_head({.d_in = 6, .d_out = 4, .context_length = 5, .seed = 1});
+  EXPECT_TRUE(same_bits(causal_head.trace(x).at("context").value, causal_head(x)));
+  HeadWrapper wrapper({.d_in = 6, .d_out = 4, .context_length = 5, .num_heads = 3, .seed = 1});
+  EXPECT_TRUE(same_bits(wrapper.trace(x).at("context").value, wrapper(x)));
+  EasyMultiHeadAttention easy({.d_model = 6, .num_heads = 2, .seed = 1});
+  EXPECT_TRUE(same_bits(easy.trace(x).at("output").value, easy(x)));
+  EXPECT_EQ(easy.trace(x).at("scores_masked").formula, "nothing hidden");
+  FastMultiHeadAttention fast({.d_model = 6, .num_heads = 2, .seed = 1});
+  EXPECT_TRUE(same_bits(fast.trace(x).at("output").value, fast(x)));
+  EXPECT_EQ(fast.trace(x).at("v").formula, "v = qkv_proj(x).chunk(3)[2]");
+}
+
+TEST(TraceTest, every_step_is_explained) {
+  MultiHeadAttention layer({.d_in = 8, .d_out = 8, .num_heads = 2, .rotary = Rotary{}, .seed = 1});
+  for (const Step& step : layer.trace(normal({1, 3, 8}, 1))) {
+    EXPECT_NE(std::string(explain(step.name).what), "") << step.name;
+    EXPECT_NE(std::string(explain(step.name).why), "") << step.name;
+    EXPECT_NE(std::string(explain(step.name).effect), "") << step.name;
+  }
+}
+
+TEST(TraceTest, an_unknown_key_lists_the_known_ones) {
+  const Trace trace = trace_simple_attention(normal({2, 3}, 1));
+  EXPECT_EQ(testing::error_of([&] { trace.at("q"); }),
+            "trace: there is no step q; this trace has x, scores, scores_masked, scores_scaled, "
+            "weights, weights_dropped, context");
+}
+
+}  // namespace
+}  // namespace cephalo
