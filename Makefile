@@ -1,0 +1,58 @@
+# Two commands do it all on Debian 12 or Ubuntu 24.04 and newer: make demo, make test.
+BUILD := build/release
+JOBS  := $(shell nproc)
+
+.PHONY: help demo test test-asan test-tsan test-long test-torch build docs fmt lint deps clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## install what is missing, build, show attention step by step
+	@tools/deps build
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF
+	@cmake --build $(BUILD) --target cephalo_cli
+	@$(BUILD)/cli/cephalo trace
+
+build: ## the library, the program, the tests
+	@tools/deps build test
+	@cmake --preset release -DCEPHALO_BUILD_TESTS=ON
+	@cmake --build $(BUILD)
+
+test: build ## install what is missing, build, pass every test
+	@ctest --test-dir $(BUILD) -LE long -j $(JOBS) --output-on-failure
+
+test-asan: ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@tools/deps build test
+	@cmake --preset asan && cmake --build build/asan
+	@ctest --test-dir build/asan -LE 'long|release' -j $(JOBS) --output-on-failure
+
+test-tsan: ## the same tests under ThreadSanitizer
+	@tools/deps build test
+	@cmake --preset tsan && cmake --build build/tsan
+	@ctest --test-dir build/tsan -LE 'long|release' -j $(JOBS) --output-on-failure
+
+test-long: build ## what takes minutes or gigabytes
+	@ctest --test-dir $(BUILD) -L long --output-on-failure
+
+test-torch: build ## against PyTorch itself, which is installed into .venv (several GB)
+	@tools/deps torch
+	@.venv/bin/python tests/golden/compare_torch.py --all
+
+docs: build ## run every command in README.md and docs/ and write its output there
+	@python3 tools/run_docs.py --build $(BUILD) README.md docs/*.md
+
+fmt: ## clang-format everything
+	@tools/deps lint
+	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
+
+lint: build ## formatting and clang-tidy; warnings are errors
+	@tools/deps lint
+	@git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
+	@git ls-files '*.cc' | grep -v '^tests/consumer/' | \
+	  xargs -P $(JOBS) -n 4 clang-tidy-14 -p $(BUILD) --quiet
+
+deps: ## install what building and testing need
+	@tools/deps build test
+
+clean: ## remove what was built
+	@rm -rf build

@@ -1,0 +1,60 @@
+"""Includes point one way: core <- io, kernels <- text, embed, attention <- model <- train."""
+
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+# A folder may include itself and these. view uses attention and model; cli, tests, examples and
+# bench may use anything.
+MAY_INCLUDE = {
+    "core": set(),
+    "io": {"core"},
+    "kernels": {"core"},
+    "text": {"core", "io"},
+    "embed": {"core", "io", "kernels"},
+    "attention": {"core", "io", "kernels"},
+    "model": {"core", "io", "kernels", "text", "embed", "attention"},
+    "train": {"core", "io", "kernels", "text", "embed", "attention", "model"},
+    "view": {"core", "io", "kernels", "text", "embed", "attention", "model"},
+}
+INCLUDE = re.compile(r'^\s*#include\s+["<](cephalo|cli|tests|examples|bench)/([^/">]+)', re.MULTILINE)
+
+
+def sources():
+    return [p for p in (ROOT / "cephalo").rglob("*") if p.suffix in (".h", ".cc", ".in")]
+
+
+class Layering(unittest.TestCase):
+    def test_includes_point_one_way(self):
+        self.assertGreater(len(sources()), 30)
+        wrong = []
+        for path in sources():
+            folder = path.relative_to(ROOT / "cephalo").parts[0]
+            if folder == "cephalo.h":  # the header that includes everything
+                continue
+            self.assertIn(folder, MAY_INCLUDE, f"{path}: a new folder needs a place in the order")
+            for top, target in INCLUDE.findall(path.read_text()):
+                if top != "cephalo" or (target != folder and target not in MAY_INCLUDE[folder]):
+                    wrong.append(f"{path.relative_to(ROOT)} includes {top}/{target}")
+        self.assertEqual(wrong, [])
+
+    def test_public_headers_need_no_fmt(self):
+        inside = {"fail.h", "visit.h"}
+        for path in sources():
+            if path.suffix == ".h" and path.name not in inside:
+                text = path.read_text()
+                self.assertNotIn("fmt/", text, path)
+                self.assertNotIn("core/fail.h", text, path)
+
+    def test_threads_appear_in_one_place(self):
+        for path in sources():
+            if path.name != "parallel.cc":
+                self.assertNotRegex(path.read_text(), r"#include <(thread|pthread\.h)>", path)
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[:1]
+    unittest.main()
