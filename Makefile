@@ -20,6 +20,7 @@ build: ## the library, the program, the tests
 
 test: build ## install what is missing, build, pass every test
 	@ctest --test-dir $(BUILD) -LE long -j $(JOBS) --output-on-failure
+	@grep -h 'combinations; worst' $(BUILD)/Testing/Temporary/LastTest.log
 
 test-asan: ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/deps build test

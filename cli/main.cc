@@ -68,18 +68,16 @@ std::string unknown_word(const CLI::App& app, const std::string& wrong) {
     }
   }
   return fmt::format("unknown {} '{}'{}", is_flag ? "flag" : "word", printable(wrong),
-                     nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+                     nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest));
 }
 
 // CLI11's own messages run over several lines: ours is one.
 std::string usage_message(const CLI::App& program, const CLI::ParseError& error) {
   const auto chosen = program.get_subcommands();
   const CLI::App& app = chosen.empty() ? program : *chosen.front();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    std::vector<std::string> extras = app.remaining();
-    if (extras.empty()) extras = program.remaining();
-    if (!extras.empty()) return unknown_word(app, extras.front());
-  }
+  std::vector<std::string> extras = app.remaining();
+  if (extras.empty()) extras = program.remaining();
+  if (!extras.empty()) return unknown_word(app, extras.front());
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && chosen.empty()) {
     return "say what to do, for example: cephalo trace";
   }

@@ -26,7 +26,7 @@ std::string corner(const Step& step, dim_t head) {
   std::string text = fmt::format("   {}[{}:{}, :{}] =\n", step.key, where, rows, columns);
   for (dim_t i = 0; i < rows; ++i) {
     text += "    ";
-    for (dim_t j = 0; j < columns; ++j) text += fmt::format(" {:9.4f}", t.at({i, j}));
+    for (dim_t j = 0; j < columns; ++j) text += fmt::format(" {:>9.4f}", t.at({i, j}));
     text += columns < t.dim(1) ? "  ...\n" : "\n";
   }
   return text;
@@ -38,8 +38,7 @@ std::string trace_as_explanation(const TraceRun& run) {
   std::string out = bold(run.text) + "\n" + run.trace.title + fmt::format(", seed {}\n", run.seed);
   out += "untrained parameters: shapes and arithmetic are real, the pattern is noise\n";
   out += run.trace.mask_first
-             ? "order: the mask before the scale, as the book shows it; both orders give the same "
-               "bits\n"
+             ? "order: mask before the scale, as in the book; both orders give the same bits\n"
              : "order: the scale before bias and mask, as attend computes\n";
   std::string explained;
   for (const Step& step : run.trace) {
@@ -49,12 +48,10 @@ std::string trace_as_explanation(const TraceRun& run) {
                          bold(step.name), about.what, about.why, about.effect);
       explained = step.name;
     }
-    out += fmt::format("   {}\n   shape {}  strides {}  {}{}\n", step.formula,
-                       to_string(step.shape), to_string(step.strides),
-                       step.moved ? "new memory" : "same memory",
-                       step.note.empty() || step.note.starts_with("same memory")
-                           ? ""
-                           : "; " + step.note);
+    const bool notes_more = !step.note.empty() && !step.note.starts_with("same memory");
+    out += fmt::format("   {}{}\n   shape {}  strides {}  {}\n", step.formula,
+                       notes_more ? "  (" + step.note + ")" : "", to_string(step.shape),
+                       to_string(step.strides), step.moved ? "new memory" : "same memory");
     const bool like_q = step.key.starts_with("k") || step.key.starts_with("v");
     if (!like_q) out += corner(step, run.head);
   }

@@ -20,6 +20,8 @@ install(FILES ${PROJECT_BINARY_DIR}/cephalo-config.cmake
               ${PROJECT_BINARY_DIR}/cephalo-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cephalo)
 
+# The prefix as seen from the .pc file, so that an installed tree can be moved.
+file(RELATIVE_PATH CEPHALO_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/cephalo.pc.in cephalo.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cephalo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -98,8 +98,8 @@ bool TensorView::is_contiguous() const {
   return true;
 }
 
-void TensorView::check_dtype(DType wanted) const {
-  require_type(dtype_ == wanted, "tensor: elements are {}, not {}", name(dtype_), name(wanted));
+void TensorView::fail_dtype(DType wanted) const {
+  fail(Error::Kind::type, "tensor: elements are {}, not {}", name(dtype_), name(wanted));
 }
 
 dim_t TensorView::offset_of(const Dims& index) const {

@@ -43,7 +43,10 @@ class TensorView {
   TensorView operator[](dim_t index) const { return select(0, index); }
 
  protected:
-  void check_dtype(DType wanted) const;
+  void check_dtype(DType wanted) const {
+    if (dtype_ != wanted) fail_dtype(wanted);
+  }
+  [[noreturn]] void fail_dtype(DType wanted) const;
   dim_t offset_of(const Dims& index) const;
 
   const void* data_ = nullptr;

@@ -28,6 +28,9 @@ struct NamedEngine {
   const char* name;
   Engine engine;
 };
+void PrintTo(const NamedEngine& engine, std::ostream* out) {
+  *out << engine.name;
+}
 constexpr NamedEngine kEngines[] = {{"reference", Engine::reference}};
 
 class ConformanceTest : public ::testing::TestWithParam<NamedEngine> {
@@ -122,10 +125,11 @@ TEST_P(ConformanceTest, error_against_float64_is_at_most_twice_that_of_plain_cod
       const Tensor k = normal({e.batch, c.num_kv_heads, e.kv_tokens, c.head_dim}, seed + 1, c.dtype);
       const Tensor v = normal({e.batch, c.num_kv_heads, e.kv_tokens, c.v_dim}, seed + 2, c.dtype);
       const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_dim));
-      const auto exact = plain_attention<double>(q, k, v, mask, scale);
+      const testing::MaskTable table(mask, e);
+      const auto exact = plain_attention<double>(q, k, v, table, scale);
       const bool is_double = c.dtype == DType::f64;
-      const auto plain = is_double ? plain_attention<double>(q, k, v, mask, scale)
-                                   : plain_attention<float>(q, k, v, mask, scale);
+      const auto plain = is_double ? plain_attention<double>(q, k, v, table, scale)
+                                   : plain_attention<float>(q, k, v, table, scale);
       const AttendResult ours = attend(q, k, v, mask.mask, options());
 
       const Tensor plain_context = Tensor::copy(plain.context, c.dtype);

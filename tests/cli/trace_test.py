@@ -65,6 +65,7 @@ class Text(unittest.TestCase):
             self.assertIn(f" {name}\n   what    ", out)
         self.assertIn("strides [4608, 64, 768, 1]  same memory", out)
         self.assertIn("mask before the scale", out)
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
 
     def test_the_locale_changes_nothing(self):
         self.assertEqual(cephalo("trace", "--dropout", "0.5", "--train", LC_ALL="de_DE.UTF-8").stdout,
@@ -124,9 +125,9 @@ class Mistakes(unittest.TestCase):
 
     def test_wrong_usage_is_one_line_and_status_2(self):
         self.refuses(2, "say what to do, for example: cephalo trace; see cephalo --help")
-        self.refuses(2, "unknown word 'tarce'; did you mean trace?; see cephalo --help", "tarce")
-        self.refuses(2, "unknown flag '--num-head'; did you mean --num-heads?; see cephalo trace --help",
-                     "trace", "--num-head", "3")
+        self.refuses(2, "unknown word 'tarce' (did you mean trace?); see cephalo --help", "tarce")
+        self.refuses(2, "unknown flag '--num-head' (did you mean --num-heads?); see cephalo trace "
+                        "--help", "trace", "--num-head", "3")
         self.refuses(2, "unknown word 'hello'; see cephalo trace --help", "trace", "hello")
         self.refuses(2, "--rung: '9' is not 1 to 7 or one of simple, self, causal, wrapper, "
                         "multi-head, bidirectional, fused", "trace", "--rung", "9")

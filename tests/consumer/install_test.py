@@ -1,5 +1,5 @@
-"""Installs cephalo into an empty prefix and builds a program against it, static and shared, by
-find_package and by pkg-config."""
+"""Installs cephalo into an empty prefix and builds a program against it: static from the build at
+hand, shared from one beside it, found by find_package and by pkg-config."""
 
 import os
 import pathlib
@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(sys.argv[1])
 EXPECTED = "0.1.0 [1, 4, 8]\n"
 
 
@@ -20,23 +21,20 @@ def run(*command, **more):
 
 
 class Install(unittest.TestCase):
-    def check(self, shared):
+    def check(self, build):
         with tempfile.TemporaryDirectory() as folder:
             base = pathlib.Path(folder)
             prefix = base / "prefix"
-            run("cmake", "-S", ROOT, "-B", base / "build", "-G", "Ninja",
-                "-DCMAKE_BUILD_TYPE=Release", "-DCEPHALO_BUILD_TESTS=OFF",
-                "-DCEPHALO_BUILD_CLI=OFF", f"-DBUILD_SHARED_LIBS={shared}",
-                "-DCMAKE_INSTALL_LIBDIR=lib", f"-DCMAKE_INSTALL_PREFIX={prefix}")
-            run("cmake", "--build", base / "build", "--target", "install")
+            run("cmake", "--install", build, "--prefix", prefix)
 
             run("cmake", "-S", ROOT / "tests/consumer", "-B", base / "found", "-G", "Ninja",
                 f"-DCMAKE_PREFIX_PATH={prefix}")
             run("cmake", "--build", base / "found")
             self.assertEqual(run(base / "found/consumer"), EXPECTED)
 
-            environment = {**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib/pkgconfig"),
-                           "LD_LIBRARY_PATH": str(prefix / "lib")}
+            libraries = next(prefix.rglob("pkgconfig")).parent  # lib, lib64 or lib/<machine>
+            environment = {**os.environ, "PKG_CONFIG_PATH": str(libraries / "pkgconfig"),
+                           "LD_LIBRARY_PATH": str(libraries)}
             flags = run("pkg-config", "--cflags", "--libs", "cephalo", env=environment).split()
             run("c++", "-std=c++20", ROOT / "tests/consumer/consumer.cc", "-o", base / "program",
                 *flags)
@@ -44,10 +42,14 @@ class Install(unittest.TestCase):
             self.assertFalse((prefix / "include/cephalo/core/fail.h").exists())
 
     def test_static(self):
-        self.check("OFF")
+        self.check(BUILD)
 
     def test_shared(self):
-        self.check("ON")
+        build = BUILD / "shared"  # kept, so that a second run is quick
+        run("cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCEPHALO_BUILD_TESTS=OFF",
+            "-DCEPHALO_BUILD_CLI=OFF", "-DBUILD_SHARED_LIBS=ON")
+        run("cmake", "--build", build)
+        self.check(build)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ void add_tensor_part(MaskSpec& spec, const std::string& part, const MaskExtent& 
 Tensor document_tensor(dim_t tokens, TorchGenerator& generator) {
   Tensor ids = Tensor::empty({tokens}, DType::i64);
   for (dim_t t = 0; t < tokens; ++t) {
-    ids.mutable_data_as<std::int64_t>()[t] = t * 3 / std::max<dim_t>(tokens, 1) - 0;
+    ids.mutable_data_as<std::int64_t>()[t] = t * 3 / std::max<dim_t>(tokens, 1);
     if (generator.randint(0, 10) == 0) ids.mutable_data_as<std::int64_t>()[t] = -1;
   }
   return ids;
@@ -112,7 +112,7 @@ void add_part(MaskSpec& spec, const std::string& part, const MaskExtent& extent,
     } else {
       spec.mask = spec.mask & lengths(spec.kv_len);
     }
-    spec.may_look.emplace_back([kv = spec.kv_len, q = spec.q_len](const auto& pair) {
+    spec.may_look.emplace_back([kv = spec.kv_len](const auto& pair) {
       return pair.j < kv[static_cast<std::size_t>(pair.b)];
     });
     if (part == "lengths") {
@@ -162,6 +162,22 @@ double MaskSpec::added(dim_t b, dim_t h, dim_t i, dim_t j) const {
   double sum = 0.0;
   for (const auto& term : adds) sum += term(pair);
   return sum;
+}
+
+MaskTable::MaskTable(const MaskSpec& spec, const MaskExtent& e) {
+  const auto pairs = static_cast<std::size_t>(e.batch * e.num_heads * e.q_tokens * e.kv_tokens);
+  visible.reserve(pairs);
+  added.reserve(pairs);
+  for (dim_t b = 0; b < e.batch; ++b) {
+    for (dim_t h = 0; h < e.num_heads; ++h) {
+      for (dim_t i = 0; i < e.q_tokens; ++i) {
+        for (dim_t j = 0; j < e.kv_tokens; ++j) {
+          visible.push_back(spec.visible(b, h, i, j));
+          added.push_back(visible.back() ? spec.added(b, h, i, j) : 0.0);
+        }
+      }
+    }
+  }
 }
 
 const std::vector<std::string>& mask_part_names() {

@@ -33,6 +33,13 @@ struct MaskSpec {
   double added(dim_t b, dim_t h, dim_t i, dim_t j) const;
 };
 
+// The answers for all pairs, [batch, heads, q, k]: asking a rule is slow.
+struct MaskTable {
+  MaskTable(const MaskSpec& spec, const MaskExtent& extent);
+  std::vector<bool> visible;
+  std::vector<double> added;
+};
+
 // The names of all parts, each to be used alone and in pairs.
 const std::vector<std::string>& mask_part_names();
 

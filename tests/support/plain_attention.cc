@@ -18,24 +18,28 @@ std::vector<T> dense(const TensorView& t) {
 
 template <typename T>
 PlainResult plain_attention(const TensorView& q, const TensorView& k, const TensorView& v,
-                            const MaskSpec& mask, double scale, double softcap) {
+                            const MaskTable& mask, double scale, double softcap) {
   const dim_t batch = q.dim(0), heads = q.dim(1), q_tokens = q.dim(2), head_dim = q.dim(3);
   const dim_t kv_heads = k.dim(1), kv_tokens = k.dim(2), v_dim = v.dim(3);
   const std::vector<T> qs = dense<T>(q), ks = dense<T>(k), vs = dense<T>(v);
   PlainResult result{Tensor::zeros({batch, heads, q_tokens, v_dim}, DTypeOf<T>::value),
                      Tensor::zeros({batch, heads, q_tokens, kv_tokens}, DTypeOf<T>::value),
                      Tensor::zeros({batch, heads, q_tokens}, DTypeOf<T>::value)};
+  T* contexts = result.context.template mutable_data_as<T>();
+  T* weights = result.weights.template mutable_data_as<T>();
+  T* lses = result.lse.template mutable_data_as<T>();
   std::vector<T> scores(static_cast<std::size_t>(kv_tokens));
   for (dim_t b = 0; b < batch; ++b) {
     for (dim_t h = 0; h < heads; ++h) {
       const dim_t kv = b * kv_heads + h / (heads / kv_heads);
       for (dim_t i = 0; i < q_tokens; ++i) {
         const dim_t row = (b * heads + h) * q_tokens + i;
+        const auto pair = [&](dim_t j) { return static_cast<std::size_t>(row * kv_tokens + j); };
         T top = -std::numeric_limits<T>::infinity();
         for (dim_t j = 0; j < kv_tokens; ++j) {
           T& score = scores[static_cast<std::size_t>(j)];
           score = -std::numeric_limits<T>::infinity();
-          if (!mask.visible(b, h, i, j)) continue;
+          if (!mask.visible[pair(j)]) continue;
           T sum = 0;
           for (dim_t d = 0; d < head_dim; ++d) {
             sum += qs[static_cast<std::size_t>(row * head_dim + d)] *
@@ -45,7 +49,7 @@ PlainResult plain_attention(const TensorView& q, const TensorView& k, const Tens
           if (softcap > 0) {
             score = static_cast<T>(softcap) * std::tanh(score / static_cast<T>(softcap));
           }
-          score += static_cast<T>(mask.added(b, h, i, j));
+          score += static_cast<T>(mask.added[pair(j)]);
           top = std::max(top, score);
         }
         T sum = 0;
@@ -54,14 +58,13 @@ PlainResult plain_attention(const TensorView& q, const TensorView& k, const Tens
           score = weight;
           sum += weight;
         }
-        T* lse = result.lse.template mutable_data_as<T>() + row;
-        *lse = std::isinf(top) ? -std::numeric_limits<T>::infinity() : top + std::log(sum);
+        lses[row] = std::isinf(top) ? -std::numeric_limits<T>::infinity() : top + std::log(sum);
         for (dim_t j = 0; j < kv_tokens && sum > 0; ++j) {
           const T weight = scores[static_cast<std::size_t>(j)] / sum;
-          result.weights.template mutable_data_as<T>()[row * kv_tokens + j] = weight;
-          if (!mask.visible(b, h, i, j)) continue;
+          weights[row * kv_tokens + j] = weight;
+          if (!mask.visible[pair(j)]) continue;
           for (dim_t d = 0; d < v_dim; ++d) {
-            result.context.template mutable_data_as<T>()[row * v_dim + d] +=
+            contexts[row * v_dim + d] +=
                 weight * vs[static_cast<std::size_t>((kv * kv_tokens + j) * v_dim + d)];
           }
         }
@@ -72,8 +75,8 @@ PlainResult plain_attention(const TensorView& q, const TensorView& k, const Tens
 }
 
 template PlainResult plain_attention<float>(const TensorView&, const TensorView&,
-                                            const TensorView&, const MaskSpec&, double, double);
+                                            const TensorView&, const MaskTable&, double, double);
 template PlainResult plain_attention<double>(const TensorView&, const TensorView&,
-                                             const TensorView&, const MaskSpec&, double, double);
+                                             const TensorView&, const MaskTable&, double, double);
 
 }  // namespace cephalo::testing

@@ -15,6 +15,6 @@ struct PlainResult {
 
 template <typename T>
 PlainResult plain_attention(const TensorView& q, const TensorView& k, const TensorView& v,
-                            const MaskSpec& mask, double scale, double softcap = 0.0);
+                            const MaskTable& mask, double scale, double softcap = 0.0);
 
 }  // namespace cephalo::testing
