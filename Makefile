@@ -1,5 +1,6 @@
 # Two commands do it all on Debian 12 or Ubuntu 24.04 and newer: make demo, make test.
 BUILD := build/release
+REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
 .PHONY: help demo test test-asan test-tsan test-long test-torch build docs fmt lint deps clean
@@ -19,8 +20,9 @@ build: ## the library, the program, the tests
 	@cmake --build $(BUILD)
 
 test: build ## install what is missing, build, pass every test
-	@ctest --test-dir $(BUILD) -LE long -j $(JOBS) --output-on-failure
-	@grep -h 'combinations; worst' $(BUILD)/Testing/Temporary/LastTest.log
+	@rm -f $(REPORT)
+	@CEPHALO_REPORT=$(REPORT) ctest --test-dir $(BUILD) -LE long -j $(JOBS) --output-on-failure
+	@cat $(REPORT)
 
 test-asan: ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/deps build test
@@ -33,7 +35,9 @@ test-tsan: ## the same tests under ThreadSanitizer
 	@ctest --test-dir build/tsan -LE 'long|release' -j $(JOBS) --output-on-failure
 
 test-long: build ## what takes minutes or gigabytes
-	@ctest --test-dir $(BUILD) -L long --output-on-failure
+	@rm -f $(REPORT)
+	@CEPHALO_REPORT=$(REPORT) ctest --test-dir $(BUILD) -L long --output-on-failure
+	@cat $(REPORT)
 
 test-torch: build ## against PyTorch itself, which is installed into .venv (several GB)
 	@tools/deps torch

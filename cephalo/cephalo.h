@@ -1,6 +1,6 @@
 #pragma once
 
-// Everything public, in the order in which data flows.
+// Everything public.
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/ladder.h"
 #include "cephalo/attention/multi_head.h"

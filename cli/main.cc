@@ -21,7 +21,8 @@ constexpr int kBadData = 1;
 constexpr int kBadUsage = 2;
 
 int complain(const std::string& message, int status) {
-  fmt::print(stderr, "error: {}\n", message);
+  // Nobody may be listening; the status still tells.
+  static_cast<void>(std::fputs(fmt::format("error: {}\n", printable(message)).c_str(), stderr));
   return status;
 }
 
@@ -98,8 +99,12 @@ int run(int argc, char** argv) {
   const Verb trace = add_trace(program);
   try {
     program.parse(argc, argv);
-  } catch (const CLI::Success& wanted) {  // --help and --version
-    return program.exit(wanted);
+  } catch (const CLI::CallForVersion&) {
+    print("cephalo " CEPHALO_VERSION "\n");
+    return 0;
+  } catch (const CLI::CallForHelp&) {
+    print(program.help());
+    return 0;
   } catch (const CLI::ParseError& error) {
     const auto chosen = program.get_subcommands();
     const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();

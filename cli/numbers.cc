@@ -32,8 +32,8 @@ std::int64_t parse_integer(const std::string& flag, const std::string& text, std
 std::uint64_t parse_seed(const std::string& flag, const std::string& text) {
   std::uint64_t value = 0;
   if (!parse_whole(text, value)) {
-    throw UsageError(fmt::format("{}: '{}' is not a whole number from 0 to {}", flag, text,
-                                 UINT64_MAX));
+    throw UsageError(
+        fmt::format("{}: '{}' is not a whole number from 0 to {}", flag, text, UINT64_MAX));
   }
   return value;
 }

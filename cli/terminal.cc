@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-
-#include "cephalo/core/error.h"
+#include <stdexcept>
 
 namespace cephalo::cli {
 namespace {
@@ -15,8 +15,8 @@ bool wants_colour() {
   static const bool wanted = [] {
     const char* none = std::getenv("NO_COLOR");
     const char* term = std::getenv("TERM");
-    return isatty(STDOUT_FILENO) == 1 && (none == nullptr || *none == '\0') &&
-           term != nullptr && std::string_view(term) != "dumb";
+    return isatty(STDOUT_FILENO) == 1 && (none == nullptr || *none == '\0') && term != nullptr &&
+           std::string_view(term) != "dumb";
   }();
   return wanted;
 }
@@ -50,17 +50,22 @@ std::string fit(std::string_view text, std::size_t width) {
 
 std::string printable(std::string_view text) {
   std::string safe;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    safe += code < 0x20 || code == 0x7F ? '?' : c;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const auto code = static_cast<unsigned char>(text[at]);
+    const auto next = at + 1 < text.size() ? static_cast<unsigned char>(text[at + 1]) : 0U;
+    if (code == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+0080 to U+009F: controls too
+      safe += '?';
+      ++at;
+    } else {
+      safe += code < 0x20 || code == 0x7F ? '?' : text[at];
+    }
   }
   return safe;
 }
 
 void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
-      std::fflush(stdout) != 0) {
-    throw Error(Error::Kind::value, "stdout: the output could not be written");
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw std::runtime_error("stdout: the output could not be written");
   }
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cephalo/attention/ladder.h"
+#include "cephalo/core/error.h"
 #include "cephalo/core/views.h"
 #include "cephalo/embed/embedding.h"
 #include "cephalo/text/words.h"
@@ -26,7 +27,7 @@ struct Flags {
   std::string text = "The cat sat on the mat";
   std::string rung = "5";
   std::string preset, seed = "123", d_in, d_out, num_heads, context_length, dropout, head = "0";
-  std::string form, dropout_stream = "counter";
+  std::string form, dropout_stream;
   bool qkv_bias = false, train = false, explain = false, json = false, parameters = false;
 };
 
@@ -51,10 +52,10 @@ int parse_rung(const std::string& text) {
       return rung.number;
     }
   }
-  throw UsageError(fmt::format(
-      "--rung: '{}' is not 1 to 7 or one of simple, self, causal, wrapper, multi-head, "
-      "bidirectional, fused",
-      printable(text)));
+  throw UsageError(
+      fmt::format("--rung: '{}' is not 1 to 7 or one of simple, self, causal, wrapper, multi-head, "
+                  "bidirectional, fused",
+                  printable(text)));
 }
 
 template <typename T>
@@ -82,10 +83,12 @@ MultiHeadAttentionOptions layer_options(const Flags& flags, int rung) {
   size("--context-length", flags.context_length, o.context_length);
   if (!flags.dropout.empty()) o.dropout = parse_probability("--dropout", flags.dropout);
   o.qkv_bias = flags.qkv_bias;
-  o.dropout_stream = parse_choice<DropoutStream>("--dropout-stream", flags.dropout_stream,
-                                                 {{"counter", DropoutStream::counter},
-                                                  {"torch", DropoutStream::torch},
-                                                  {"torch_mkl", DropoutStream::torch_mkl}});
+  if (!flags.dropout_stream.empty()) {
+    o.dropout_stream = parse_choice<DropoutStream>("--dropout-stream", flags.dropout_stream,
+                                                   {{"counter", DropoutStream::counter},
+                                                    {"torch", DropoutStream::torch},
+                                                    {"torch_mkl", DropoutStream::torch_mkl}});
+  }
   if (!flags.form.empty()) {
     o.form = parse_choice<Form>("--form", flags.form,
                                 {{"separate", Form::separate}, {"raw", Form::raw}});
@@ -100,9 +103,14 @@ void check_flags(const Flags& flags, int rung, const MultiHeadAttentionOptions& 
   };
   refuse(rung == 1 && !flags.d_out.empty(), "--d-out");
   refuse(rung <= 3 && !flags.num_heads.empty(), "--num-heads");
-  refuse((rung <= 2 || rung >= 6) && !flags.dropout.empty(), "--dropout");
+  const bool drops = rung >= 3 && rung <= 5;
+  refuse(!drops && !flags.dropout.empty(), "--dropout");
+  refuse(!drops && !flags.dropout_stream.empty(), "--dropout-stream");
+  refuse(!drops && flags.train, "--train");
+  refuse(rung == 1 && flags.parameters, "--parameters");
   refuse((rung == 1 || rung >= 6) && flags.qkv_bias, "--qkv-bias");
   refuse(rung != 2 && !flags.form.empty(), "--form");
+  if (flags.parameters && !flags.json) throw UsageError("--parameters: only with --json");
   if (rung >= 6 && !flags.d_in.empty() && !flags.d_out.empty() && o.d_in != o.d_out) {
     throw UsageError(fmt::format("rung {} has one width: --d-in ({}) and --d-out ({}) must agree",
                                  rung, o.d_in, o.d_out));
@@ -209,21 +217,31 @@ Verb add_trace(CLI::App& program) {
   verb->add_option("--rung", flags->rung,
                    "1 simple, 2 self, 3 causal, 4 wrapper, 5 multi-head,\n"
                    "6 bidirectional, 7 fused")
+      ->type_name("RUNG")
       ->capture_default_str();
   verb->add_option("--preset", flags->preset,
-                   "Sizes of gpt2-small, gpt2-medium, gpt2-large, gpt2-xl or gpt3");
-  verb->add_option("--d-in", flags->d_in, "Width into the layer [768]");
+                   "Sizes of gpt2-small, gpt2-medium, gpt2-large, gpt2-xl or gpt3")
+      ->type_name("NAME");
+  verb->add_option("--d-in", flags->d_in, "Width into the layer [768]")->type_name("N");
   verb->add_option("--d-out", flags->d_out, "Width out of it; in rung 4 of one head [768; 64]");
-  verb->add_option("--num-heads", flags->num_heads, "Heads [12]");
-  verb->add_option("--context-length", flags->context_length, "Longest input [1024]");
-  verb->add_option("--dropout", flags->dropout, "Share of dropped weights, with --train [0]");
-  verb->add_option("--dropout-stream", flags->dropout_stream, "counter, torch or torch_mkl")
-      ->capture_default_str();
+  verb->add_option("--num-heads", flags->num_heads, "Heads [12]")->type_name("N");
+  verb->add_option("--context-length", flags->context_length, "Longest input [1024]")
+      ->type_name("N");
+  verb->add_option("--dropout", flags->dropout, "Share of dropped weights, with --train [0]")
+      ->type_name("P");
+  verb->add_option("--dropout-stream", flags->dropout_stream,
+                   "counter, torch or torch_mkl [counter]")
+      ->type_name("NAME");
   verb->add_flag("--qkv-bias", flags->qkv_bias, "Biases in the q, k and v projections");
-  verb->add_option("--form", flags->form, "Rung 2: separate (Linear) or raw (rand matrices)");
-  verb->add_option("--seed", flags->seed, "As torch.manual_seed")->capture_default_str();
+  verb->add_option("--form", flags->form, "Rung 2: separate (Linear) or raw (rand matrices)")
+      ->type_name("FORM");
+  verb->add_option("--seed", flags->seed, "As torch.manual_seed")
+      ->type_name("N")
+      ->capture_default_str();
   verb->add_flag("--train", flags->train, "Training mode: dropout is applied");
-  verb->add_option("--head", flags->head, "The head to look at")->capture_default_str();
+  verb->add_option("--head", flags->head, "The head to look at")
+      ->type_name("N")
+      ->capture_default_str();
   verb->add_flag("--explain", flags->explain, "What happens in each step, why, and its effect");
   verb->add_flag("--json", flags->json, "Every number of every step, as JSON");
   verb->add_flag("--parameters", flags->parameters, "With --json: the parameters too");
@@ -233,7 +251,15 @@ Verb add_trace(CLI::App& program) {
       "  cephalo trace --rung 2 --d-in 3 --d-out 2 --context-length 6 --explain\n"
       "  cephalo trace --preset gpt2-xl --json > steps.json\n"
       "In JSON null stands for -inf: a hidden score.");
-  return [flags] { trace(*flags); };
+  return [flags] {
+    try {
+      trace(*flags);
+    } catch (const Error& error) {
+      // All that a layer is made from here are flags: a wrong number is wrong usage.
+      if (error.kind() == Error::Kind::value) throw UsageError(error.what());
+      throw;
+    }
+  };
 }
 
 }  // namespace cephalo::cli

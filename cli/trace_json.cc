@@ -48,9 +48,8 @@ std::string trace_as_json(const TraceRun& run) {
   for (std::size_t i = 0; i < run.tokens.size(); ++i) {
     out += (i > 0 ? ", " : "") + quoted(run.tokens[i]);
   }
-  out += fmt::format(
-      "], \"seed\": {}, \"trained\": false, \"mask_first\": {},\n \"steps\": [", run.seed,
-      run.trace.mask_first);
+  out += fmt::format("], \"seed\": {}, \"trained\": false, \"mask_first\": {},\n \"steps\": [",
+                     run.seed, run.trace.mask_first);
   for (const Step& step : run.trace) {
     out += fmt::format(
         "{}\n  {{\"number\": {}, \"name\": {}, \"key\": {}, \"formula\": {}, \"shape\": {}, "

@@ -12,13 +12,10 @@ namespace cephalo::cli {
 namespace {
 
 constexpr std::size_t kColumns = 80;
-constexpr dim_t kMatrixTokens = 12;  // rows and columns of weights that fit
-constexpr std::size_t kCell = 5;     // " 0.25"
-constexpr dim_t kByHandKeys = 4;     // columns of the worked row
-
-std::string tuple_text(const Shape& shape) {
-  return fmt::format("({})", fmt::join(shape.begin(), shape.end(), ", "));
-}
+constexpr dim_t kMatrixTokens = 12;       // rows and columns of weights that fit
+constexpr std::size_t kCell = 5;          // " 0.25"
+constexpr dim_t kByHandKeys = 4;          // columns of the worked row
+constexpr std::size_t kByHandLabel = 11;  // "/ sqrt(768)"
 
 // One line for each step: k and v are like q, and the scaled scores are inside the softmax line.
 bool has_own_line(const Step& step, const Trace& trace) {
@@ -30,7 +27,10 @@ bool has_own_line(const Step& step, const Trace& trace) {
 }
 
 std::string line_formula(const Step& step) {
-  return step.key == "q" ? step.formula + " (k, v alike)" : step.formula;
+  if (step.key != "q") return step.formula;
+  const std::size_t part = step.formula.find("[0]");  // q = qkv_proj(x).chunk(3)[0]
+  if (part != std::string::npos) return "q, k, v = " + step.formula.substr(4, part - 4);
+  return step.formula + " (k, v alike)";
 }
 
 std::string steps_table(const Trace& trace) {
@@ -39,15 +39,15 @@ std::string steps_table(const Trace& trace) {
   for (const Step& step : trace) {
     if (!has_own_line(step, trace)) continue;
     formula_width = std::max(formula_width, line_formula(step).size() + 1);
-    shape_width = std::max(shape_width, tuple_text(step.shape).size() + 1);
+    shape_width = std::max(shape_width, to_tuple_string(step.shape).size() + 1);
   }
   std::string table;
   for (const Step& step : trace) {
     if (!has_own_line(step, trace)) continue;
     const std::string name = step.name == "PROJECT OUT" ? "PROJECT" : step.name;
-    std::string line = fmt::format("{:<2} {} {:<{}} {:<{}}", step.number, fit(name, 9),
-                                   line_formula(step), formula_width - 1, tuple_text(step.shape),
-                                   shape_width);
+    std::string line =
+        fmt::format("{:<2} {} {:<{}} {:<{}}", step.number, fit(name, 9), line_formula(step),
+                    formula_width - 1, to_tuple_string(step.shape), shape_width);
     const std::string indent(line.size() - shape_width, ' ');
     const bool fits = line.size() + step.note.size() <= kColumns;
     if (fits) line += step.note;
@@ -64,50 +64,57 @@ TensorView matrix_of_head(const TensorView& t, dim_t head) {
   return first.rank() == 3 ? first.select(0, head) : first;
 }
 
+// A space and six characters, for numbers below a million.
 std::string number_cell(double value) {
-  return fmt::format("{:7.3f}", value);
+  const double size = std::abs(value);
+  const int decimals = size < 10 ? 3 : (size < 100 ? 2 : (size < 1000 ? 1 : 0));
+  return fmt::format(" {:6.{}f}", value, decimals);
 }
 
 // The worked row: one query of the shown head from q · k to its weights and one value.
 std::vector<std::string> by_hand(const TraceRun& run, dim_t query) {
   const Trace& trace = run.trace;
-  const TensorView scores = matrix_of_head(trace.at("scores").value, run.head)[query];
-  const TensorView masked = matrix_of_head(trace.at("scores_masked").value, run.head)[query];
-  const TensorView scaled = matrix_of_head(trace.at("scores_scaled").value, run.head)[query];
-  const TensorView weights = matrix_of_head(trace.at("weights").value, run.head)[query];
+  const auto row_of = [&](const char* key) {
+    return matrix_of_head(trace.at(key).value, run.head)[query];
+  };
+  const bool is_simple = run.rung == 1;
   const bool split = trace.has("v_heads");
-  const char* value_key = split ? "v_heads" : (trace.has("v") ? "v" : "x");
-  const TensorView values = matrix_of_head(trace.at(value_key).value, run.head);
-  const char* context_key = split ? "context_heads" : "context";
-  const TensorView context = matrix_of_head(trace.at(context_key).value, run.head)[query];
+  const TensorView values =
+      matrix_of_head(trace.at(split ? "v_heads" : (is_simple ? "x" : "v")).value, run.head);
+  const TensorView context = row_of(split ? "context_heads" : "context");
+  const TensorView masked = row_of("scores_masked");
 
   std::vector<dim_t> keys;
-  for (dim_t j = 0; j < scores.dim(0) && std::ssize(keys) < kByHandKeys; ++j) {
-    if (std::isfinite(masked.at({j}))) keys.push_back(j);
+  dim_t visible = 0;
+  for (dim_t j = 0; j < masked.dim(0); ++j) {
+    if (!std::isfinite(masked.at({j}))) continue;
+    ++visible;
+    if (std::ssize(keys) < kByHandKeys) keys.push_back(j);
   }
+  const auto token = [&](dim_t j) { return run.tokens[static_cast<std::size_t>(j)]; };
   const auto row = [&](const std::string& label, auto&& cell) {
-    std::string line = fit(label, 10);
+    std::string line = fit(label, kByHandLabel);
     for (const dim_t j : keys) line += cell(j);
     return line;
   };
-  const std::string label = fmt::format("\"{}\"", run.tokens[static_cast<std::size_t>(query)]);
+  const auto numbers = [&](const std::string& label, const TensorView& t) {
+    return row(label, [&](dim_t j) { return number_cell(t.at({j})); });
+  };
   std::vector<std::string> lines;
-  lines.push_back(row(fmt::format("{} by hand", label), [&](dim_t j) {
-    return "  " + fit(run.tokens[static_cast<std::size_t>(j)], kCell);
-  }));
-  // The label may be wider than the column: then it has a line of its own.
-  if (display_width(label) + 8 > 10) {
-    lines[0] = fit(label + " by hand", 10 + 7 * keys.size());
-    lines.push_back(row("", [&](dim_t j) {
-      return "  " + fit(run.tokens[static_cast<std::size_t>(j)], kCell);
-    }));
+  const std::string title = fmt::format("\"{}\" by hand", token(query));
+  lines.push_back(fit(title, std::min<std::size_t>(display_width(title), 38)));
+  lines.push_back(row("", [&](dim_t j) { return "  " + fit(token(j), kCell); }));
+  lines.push_back(numbers(is_simple ? "x . x" : "q . k", row_of("scores")));
+  if (!is_simple) {
+    lines.push_back(numbers(fmt::format("/ sqrt({})", run.head_dim), row_of("scores_scaled")));
   }
-  lines.push_back(row("q . k", [&](dim_t j) { return number_cell(scores.at({j})); }));
-  lines.push_back(row(run.rung == 1 ? "no scale" : fmt::format("/ sqrt({})", run.head_dim),
-                      [&](dim_t j) { return number_cell(scaled.at({j})); }));
-  lines.push_back(row("softmax", [&](dim_t j) { return number_cell(weights.at({j})); }));
-  lines.push_back(row("v[0]", [&](dim_t j) { return number_cell(values.at({j, 0})); }));
-  lines.push_back(fit("sum", 10) + number_cell(context.at({0})) + "  = context[0]");
+  lines.push_back(numbers("softmax", row_of("weights")));
+  if (trace.at("weights_dropped").note.empty()) {
+    lines.push_back(numbers("dropout", row_of("weights_dropped")));
+  }
+  lines.push_back(numbers(is_simple ? "x[0]" : "v[0]", values.select(1, 0)));
+  lines.push_back(fit("sum", kByHandLabel) + number_cell(context.at({0})) + " = context[0]" +
+                  (std::ssize(keys) < visible ? fmt::format(", {} keys", visible) : ""));
   return lines;
 }
 
@@ -119,9 +126,8 @@ std::vector<std::string> weights_matrix(const TraceRun& run, dim_t shown) {
   for (dim_t j = 0; j < shown; ++j) header += " " + fit(token(j), kCell - 1);
   std::vector<std::string> lines{header};
   for (dim_t i = 0; i < shown; ++i) {
-    std::string line = fmt::format("{:>8}", "");
     const std::string label = fit(token(i), std::min<std::size_t>(display_width(token(i)), 7));
-    line = std::string(8 - display_width(label), ' ') + label;
+    std::string line = std::string(8 - display_width(label), ' ') + label;
     for (dim_t j = 0; j < shown; ++j) {
       const bool hidden = std::isinf(masked.at({i, j})) && masked.at({i, j}) < 0;
       line += hidden ? std::string(kCell, ' ') : fmt::format(" {:.2f}", weights.at({i, j}));
@@ -165,8 +171,11 @@ std::string trace_as_text(const TraceRun& run) {
   const dim_t shown = std::min(tokens, kMatrixTokens);
   const auto left = weights_matrix(run, shown);
   const auto right = by_hand(run, std::min<dim_t>(2, tokens - 1));
-  const bool beside = display_width(left[0]) + 3 + display_width(right[0]) <= kColumns;
-  out += beside ? side_by_side(left, right) : side_by_side(left, {}) + "\n" + side_by_side(right, {});
+  std::size_t right_width = 0;
+  for (const std::string& line : right) right_width = std::max(right_width, display_width(line));
+  const bool beside = display_width(left[0]) + 3 + right_width <= kColumns;
+  out +=
+      beside ? side_by_side(left, right) : side_by_side(left, {}) + "\n" + side_by_side(right, {});
   if (shown < tokens) out += fmt::format("the first {} of {} tokens\n", shown, tokens);
 
   const int next_rung = run.rung < 7 ? run.rung + 1 : 1;

@@ -17,11 +17,11 @@ namespace {
 
 // Six tokens of the book's sentence with three numbers each.
 Tensor journey() {
-  return Tensor::of({{0.43, 0.15, 0.89},   // Your
-                     {0.55, 0.87, 0.66},   // journey
-                     {0.57, 0.85, 0.64},   // starts
-                     {0.22, 0.58, 0.33},   // with
-                     {0.77, 0.25, 0.10},   // one
+  return Tensor::of({{0.43, 0.15, 0.89},    // Your
+                     {0.55, 0.87, 0.66},    // journey
+                     {0.57, 0.85, 0.64},    // starts
+                     {0.22, 0.58, 0.33},    // with
+                     {0.77, 0.25, 0.10},    // one
                      {0.05, 0.80, 0.55}});  // step
 }
 
@@ -35,9 +35,9 @@ void matrices() {
   std::printf("%-8s %18s %8s %8s %18s\n", "token", "key", "q . k", "weight", "value");
   const char* words[] = {"Your", "journey", "starts", "with", "one", "step"};
   for (dim_t j = 0; j < 6; ++j) {
-    std::printf("%-8s %18s %8.4f %8.4f %18s\n", words[j],
-                to_string(trace.at("k").value[j]).c_str(), trace.at("scores").value.at({1, j}),
-                trace.at("weights").value.at({1, j}), to_string(trace.at("v").value[j]).c_str());
+    std::printf("%-8s %18s %8.4f %8.4f %18s\n", words[j], to_string(trace.at("k").value[j]).c_str(),
+                trace.at("scores").value.at({1, j}), trace.at("weights").value.at({1, j}),
+                to_string(trace.at("v").value[j]).c_str());
   }
   std::printf("the mean of the values by these weights is %s\n",
               to_string(trace.at("context").value[1]).c_str());
@@ -83,7 +83,8 @@ double largest_difference(const TensorView& a, const TensorView& b, dim_t tokens
 void mask() {
   std::printf("%-16s %s\n", "mask", "change of tokens 0 to 4 when token 5 changes");
   for (const bool causal : {false, true}) {
-    MultiHeadAttention layer({.d_in = 3, .d_out = 4, .num_heads = 2, .causal = causal, .seed = 123});
+    MultiHeadAttention layer(
+        {.d_in = 3, .d_out = 4, .num_heads = 2, .causal = causal, .seed = 123});
     layer.eval();
     Tensor x = journey();
     const Tensor before = layer(x);
@@ -122,7 +123,8 @@ double milliseconds(const std::function<void()>& work) {
   for (int run = 0; run < 5; ++run) {
     const auto start = std::chrono::steady_clock::now();
     work();
-    const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double, std::milli> spent =
+        std::chrono::steady_clock::now() - start;
     best = std::min(best, spent.count());
   }
   return best;
@@ -149,13 +151,11 @@ void split() {
 
 // Buffer or parameter: what is counted, what is not.
 void buffers() {
-  std::printf("%-12s %12s %16s %18s\n", "preset", "parameters", "context_length",
-              "mask if stored");
+  std::printf("%-12s %12s %16s %18s\n", "preset", "parameters", "context_length", "mask if stored");
   for (const std::string& name : preset_names()) {
     const MultiHeadAttentionOptions o = preset(name);
     std::printf("%-12s %12ld %16ld %12ld bytes\n", name.c_str(),
-                static_cast<long>(parameter_count(o)),
-                static_cast<long>(o.context_length),
+                static_cast<long>(parameter_count(o)), static_cast<long>(o.context_length),
                 static_cast<long>(4 * o.context_length * o.context_length));
   }
 }

@@ -77,10 +77,10 @@ void check_shapes(const TensorView& q, const TensorView& k, const TensorView& v,
 void check_options(const AttendOptions& options, const char* function) {
   require(options.dropout >= 0.0 && options.dropout < 1.0, "{}: dropout ({}) must be in [0, 1)",
           function, options.dropout);
-  require(!options.softcap || *options.softcap > 0.0, "{}: softcap ({}) must be > 0", function,
-          options.softcap.value_or(0.0));
-  require(!options.scale || std::isfinite(*options.scale), "{}: scale ({}) must be finite", function,
-          options.scale.value_or(0.0));
+  require(!options.softcap || (*options.softcap > 0.0 && std::isfinite(*options.softcap)),
+          "{}: softcap ({}) must be > 0 and finite", function, options.softcap.value_or(0.0));
+  require(!options.scale || std::isfinite(*options.scale), "{}: scale ({}) must be finite",
+          function, options.scale.value_or(0.0));
   require(options.dropout == 0.0 || options.dropout_stream == DropoutStream::counter ||
               options.generator != nullptr,
           "{}: the torch dropout streams draw from a generator; pass one, or use the counter "
@@ -108,11 +108,16 @@ AttendProblem make_problem(const TensorView& q, const TensorView& k, const Tenso
   return {q4, k4, as_rank_4(v), BoundMask(mask, extent, function), scale, options};
 }
 
-AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& v,
-                    const Mask& mask, const AttendOptions& options) {
+AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& v, const Mask& mask,
+                    const AttendOptions& options) {
   const AttendProblem problem = make_problem(q, k, v, mask, options, "attend");
-  const ThreadLimit limit(options.threads);
-  AttendResult result = attend_reference(problem);
+  const UseThreads limit(options.threads);
+  AttendResult result;
+  switch (options.engine) {
+    case Engine::automatic:
+    case Engine::reference:
+      result = attend_reference(problem);
+  }
   const int added = 4 - q.rank();
   return {as_rank(std::move(result.context), added), as_rank(std::move(result.lse), added),
           as_rank(std::move(result.weights), added), as_rank(std::move(result.scores), added)};

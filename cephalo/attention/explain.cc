@@ -58,8 +58,7 @@ constexpr std::array<std::pair<std::string_view, Explanation>, 13> kExplanations
       "the next layer wants one row for each token",
       "the one copy on the way: transposed memory cannot be viewed as rows"}},
     {"PROJECT OUT",
-     {"one more learned matrix mixes the heads",
-      "until here the heads did not know of each other",
+     {"one more learned matrix mixes the heads", "until here the heads did not know of each other",
       "a row for each token, as wide as the layer: the context vectors"}},
 }};
 

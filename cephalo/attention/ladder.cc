@@ -12,7 +12,7 @@
 namespace cephalo {
 namespace {
 
-// x as one head that is its own query, key and value. x3: [batch, tokens, d]
+// x: [batch, tokens, d] or [tokens, d], as one head that is its own query, key and value.
 AttendResult attend_to_itself(const TensorView& x, StepSink* sink) {
   require(x.rank() == 2 || x.rank() == 3,
           "simple_attention: x {} must be [tokens, d] or [batch, tokens, d]", x.shape());
@@ -23,6 +23,12 @@ AttendResult attend_to_itself(const TensorView& x, StepSink* sink) {
   const AttendOptions options{.scale = 1.0, .return_weights = true};
   const Mask none;
   return attend_reference(make_problem(head, head, head, none, options, "simple_attention"), sink);
+}
+
+dim_t width_of_all_heads(const HeadWrapperOptions& o) {
+  require(o.d_out > 0, "HeadWrapper: d_out ({}) must be > 0", o.d_out);
+  require(o.num_heads > 0, "HeadWrapper: num_heads ({}) must be > 0", o.num_heads);
+  return checked_mul(o.num_heads, o.d_out);
 }
 
 struct Preset {
@@ -66,7 +72,7 @@ SelfAttention::SelfAttention(const SelfAttentionOptions& o)
                           .generator = o.generator,
                           .form = o.form,
                           .dtype = o.dtype},
-                         "SelfAttention", true) {}
+                         {.name = "SelfAttention", .one_head = true}) {}
 
 CausalAttention::CausalAttention(const CausalAttentionOptions& o)
     : MultiHeadAttention({.d_in = o.d_in,
@@ -79,11 +85,11 @@ CausalAttention::CausalAttention(const CausalAttentionOptions& o)
                           .generator = o.generator,
                           .dropout_stream = o.dropout_stream,
                           .dtype = o.dtype},
-                         "CausalAttention", true) {}
+                         {.name = "CausalAttention", .one_head = true}) {}
 
 HeadWrapper::HeadWrapper(const HeadWrapperOptions& o)
     : MultiHeadAttention({.d_in = o.d_in,
-                          .d_out = checked_mul(std::max<dim_t>(o.num_heads, 0), o.d_out),
+                          .d_out = width_of_all_heads(o),
                           .context_length = o.context_length,
                           .dropout = o.dropout,
                           .num_heads = o.num_heads,
@@ -94,7 +100,7 @@ HeadWrapper::HeadWrapper(const HeadWrapperOptions& o)
                           .form = Form::heads,
                           .dropout_stream = o.dropout_stream,
                           .dtype = o.dtype},
-                         "HeadWrapper", false) {}
+                         {.name = "HeadWrapper"}) {}
 
 EasyMultiHeadAttention::EasyMultiHeadAttention(const EasyMultiHeadAttentionOptions& o)
     : MultiHeadAttention({.d_in = o.d_model,
@@ -106,7 +112,7 @@ EasyMultiHeadAttention::EasyMultiHeadAttention(const EasyMultiHeadAttentionOptio
                           .generator = o.generator,
                           .form = Form::linear,
                           .dtype = o.dtype},
-                         "EasyMultiHeadAttention", false) {}
+                         {.name = "EasyMultiHeadAttention", .width = "d_model"}) {}
 
 FastMultiHeadAttention::FastMultiHeadAttention(const FastMultiHeadAttentionOptions& o)
     : MultiHeadAttention({.d_in = o.d_model,
@@ -118,7 +124,7 @@ FastMultiHeadAttention::FastMultiHeadAttention(const FastMultiHeadAttentionOptio
                           .generator = o.generator,
                           .form = Form::fused,
                           .dtype = o.dtype},
-                         "FastMultiHeadAttention", false) {}
+                         {.name = "FastMultiHeadAttention", .width = "d_model"}) {}
 
 Tensor FastMultiHeadAttention::operator()(const TensorView& x, const TensorView& mask) const {
   return (*this)(x, CallOptions{.mask = keep(Tensor::copy(mask, DType::boolean))});

@@ -1,5 +1,6 @@
 #include "cephalo/attention/multi_head.h"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <utility>
@@ -15,22 +16,30 @@
 namespace cephalo {
 namespace {
 
-// " ; 8 or 16 heads fit": the nearest numbers of heads that divide the width.
+// "; 8 or 16 heads fit": the nearest numbers of heads that divide the width.
 std::string heads_that_fit(dim_t width, dim_t num_heads) {
-  dim_t below = num_heads - 1;
-  while (below > 0 && width % below != 0) --below;
-  dim_t above = num_heads + 1;
-  while (above <= width && width % above != 0) ++above;
-  if (below > 0 && above <= width) return fmt::format("; {} or {} heads fit", below, above);
+  constexpr dim_t kFarthest = 4096;  // a suggestion, not worth a long search
+  dim_t below = 0;
+  dim_t above = 0;
+  for (dim_t step = 1; step <= kFarthest && (below == 0 || above == 0); ++step) {
+    const dim_t fewer = std::min(num_heads, checked_add(width, 1)) - step;
+    if (below == 0 && fewer > 0 && width % fewer == 0) below = fewer;
+    if (above == 0 && num_heads <= width - step && width % (num_heads + step) == 0) {
+      above = num_heads + step;
+    }
+  }
+  if (below > 0 && above > 0) return fmt::format("; {} or {} heads fit", below, above);
   return below > 0 ? fmt::format("; {} heads fit", below) : "";
 }
 
-ParameterSizes sizes_of(const MultiHeadAttentionOptions& o, const char* rung) {
+ParameterSizes sizes_of(const MultiHeadAttentionOptions& o, const char* rung, const char* width) {
+  require(o.d_out > 0, "{}: {} ({}) must be > 0", rung, width, o.d_out);
   require(o.d_in > 0, "{}: d_in ({}) must be > 0", rung, o.d_in);
-  require(o.d_out > 0, "{}: d_out ({}) must be > 0", rung, o.d_out);
   require(o.num_heads > 0, "{}: num_heads ({}) must be > 0", rung, o.num_heads);
-  require(o.d_out % o.num_heads == 0, "{}: d_out ({}) must be divisible by num_heads ({}){}", rung,
-          o.d_out, o.num_heads, heads_that_fit(o.d_out, o.num_heads));
+  if (o.d_out % o.num_heads != 0) {
+    fail(Error::Kind::value, "{}: {} ({}) must be divisible by num_heads ({}){}", rung, width,
+         o.d_out, o.num_heads, heads_that_fit(o.d_out, o.num_heads));
+  }
   const dim_t head_dim = o.d_out / o.num_heads;
   const dim_t num_kv_heads = o.num_kv_heads == 0 ? o.num_heads : o.num_kv_heads;
   require(num_kv_heads > 0 && o.num_heads % num_kv_heads == 0,
@@ -42,8 +51,11 @@ ParameterSizes sizes_of(const MultiHeadAttentionOptions& o, const char* rung) {
           o.context_length);
   require(o.dropout >= 0.0 && o.dropout < 1.0, "{}: dropout ({}) must be in [0, 1)", rung,
           o.dropout);
-  require(!o.rotary || head_dim % 2 == 0, "{}: rotary needs an even head_dim, got {}", rung,
-          head_dim);
+  if (o.rotary) {
+    require(head_dim % 2 == 0, "{}: rotary needs an even head_dim, got {}", rung, head_dim);
+    require(o.rotary->base > 0.0 && std::isfinite(o.rotary->base),
+            "{}: the base of rotary ({}) must be > 0 and finite", rung, o.rotary->base);
+  }
   require_type(is_floating(o.dtype), "{}: parameters cannot be {}", rung, name(o.dtype));
   return {.d_in = o.d_in,
           .d_kv = o.d_kv == 0 ? o.d_in : o.d_kv,
@@ -78,23 +90,23 @@ void show(StepSink* sink, std::initializer_list<std::pair<const char*, const Ten
 }  // namespace
 
 dim_t parameter_count(const MultiHeadAttentionOptions& options) {
-  return sizes_of(options, "parameter_count").count();
+  return sizes_of(options, "parameter_count", "d_out").count();
 }
 
 MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options)
-    : MultiHeadAttention(options, "MultiHeadAttention", false) {}
+    : MultiHeadAttention(options, Rung{}) {}
 
-MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options, const char* rung,
-                                       bool one_head)
+MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options, const Rung& rung)
     : rung_(rung),
-      one_head_(one_head),
       options_(options),
-      parameters_(sizes_of(options, rung), options.form, options.dtype, rung) {
+      parameters_(sizes_of(options, rung.name, rung.width), options.form, options.dtype,
+                  rung.name) {
   require(!options.seed || options.generator == nullptr,
-          "{}: give a seed or a generator to continue, not both", rung);
+          "{}: give a seed or a generator to continue, not both", rung.name);
   options_.generator = nullptr;  // used here only: it need not outlive the layer
   if (options.generator != nullptr) {
-    seed_ = options.generator->seed();
+    // Layers that continue one stream must not share their dropout.
+    seed_ = mix_seed(options.generator->seed(), options.generator->draws());
     parameters_.initialise(*options.generator);
   } else {
     seed_ = options.seed ? *options.seed : random_seed();
@@ -110,23 +122,22 @@ Tensor MultiHeadAttention::operator()(const TensorView& x, const CallOptions& ca
 Trace MultiHeadAttention::trace(const TensorView& x, const CallOptions& call) const {
   const ParameterSizes& sizes = parameters_.sizes();
   const Mask mask = mask_for(call);
-  TraceRecorder recorder({.title = one_head_ ? fmt::format("{}: {} -> {}", rung_, sizes.d_in,
-                                                           sizes.context_width())
-                                             : fmt::format("{}: {} heads x {} = {}", rung_,
-                                                           sizes.num_heads, sizes.v_dim,
-                                                           sizes.context_width()),
-                          .form = parameters_.form(),
-                          .qkv_bias = sizes.qkv_bias,
-                          .out_bias = sizes.out_bias,
-                          .has_batch = x.rank() != 2,
-                          .one_head = one_head_,
-                          .scale = 1.0 / std::sqrt(static_cast<double>(sizes.head_dim)),
-                          .head_dim = sizes.head_dim,
-                          .context_length = options_.context_length,
-                          .mask = mask.to_string(),
-                          .merely_causal = mask.to_string() == "causal()",
-                          .dropout = options_.dropout,
-                          .training = training_});
+  TraceRecorder recorder(
+      {.title = rung_.one_head
+                    ? fmt::format("{}: {} -> {}", rung_.name, sizes.d_in, sizes.context_width())
+                    : fmt::format("{}: {} heads x {} = {}", rung_.name, sizes.num_heads,
+                                  sizes.v_dim, sizes.context_width()),
+       .form = parameters_.form(),
+       .qkv_bias = sizes.qkv_bias,
+       .cross = call.kv != nullptr,
+       .has_batch = x.rank() != 2,
+       .one_head = rung_.one_head,
+       .head_dim = sizes.head_dim,
+       .context_length = options_.context_length,
+       .mask = mask.to_string(),
+       .merely_causal = mask.is_only_causal(),
+       .dropout = options_.dropout,
+       .training = training_});
   forward(x, call, &recorder);
   return recorder.take();
 }
@@ -137,20 +148,19 @@ void MultiHeadAttention::check_input(const TensorView& x, const TensorView& kv) 
   for (const auto& [t, width, which, input] :
        {std::tuple{&x, sizes.d_in, "d_in", "x"}, std::tuple{&kv, sizes.d_kv, "d_kv", "kv"}}) {
     require(t->rank() == 2 || t->rank() == 3,
-            "{}: {} {} must be [batch, tokens, {}] or [tokens, {}]", rung_, input,
-            t->shape(), width, width);
-    require(t->dim(-1) == width, "{}: the last dimension of {} {} must be {} ({})", rung_, input,
-            t->shape(), which, width);
+            "{}: {} {} must be [batch, tokens, {}] or [tokens, {}]", rung_.name, input, t->shape(),
+            width, width);
+    require(t->dim(-1) == width, "{}: the last dimension of {} {} must be {} ({})", rung_.name,
+            input, t->shape(), which, width);
     require_type(is_floating(t->dtype()) && (t->dtype() == DType::f64) == wide,
-                 "{}: {} is {}, the parameters are {}", rung_, input, name(t->dtype()),
+                 "{}: {} is {}, the parameters are {}", rung_.name, input, name(t->dtype()),
                  name(parameters_.dtype()));
     require(options_.context_length == 0 || t->dim(-2) <= options_.context_length,
-            "{}: tokens ({}) exceed context_length ({})", rung_, t->dim(-2),
+            "{}: tokens ({}) exceed context_length ({})", rung_.name, t->dim(-2),
             options_.context_length);
   }
   require(x.rank() == kv.rank() && (x.rank() == 2 || x.dim(0) == kv.dim(0)),
-          "{}: x {} and kv {} must agree in rank and batch", rung_, x.shape(),
-          kv.shape());
+          "{}: x {} and kv {} must agree in rank and batch", rung_.name, x.shape(), kv.shape());
 }
 
 Mask MultiHeadAttention::mask_for(const CallOptions& call) const {
@@ -171,7 +181,7 @@ AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const 
 Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
                                    StepSink* sink) const {
   check_input(x, call.kv != nullptr ? *call.kv : x);
-  const ThreadLimit limit(call.threads);
+  const UseThreads limit(call.threads);
   const ParameterSizes& sizes = parameters_.sizes();
   const DType steps = parameters_.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const Mask mask = mask_for(call);
@@ -194,7 +204,7 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
   show(sink, {{"q_split", &q_split}, {"k_split", &k_split}, {"v_split", &v_split}});
   if (options_.rotary) {
     const MaskExtent extent{q.dim(0), sizes.num_heads, q.dim(1), k.dim(1)};
-    const BoundMask bound(mask, extent, rung_);
+    const BoundMask bound(mask, extent, rung_.name);
     rotate({q.mutable_view().mutable_data(), steps, q_split.shape()}, *options_.rotary, &bound);
     rotate({k.mutable_view().mutable_data(), steps, k_split.shape()}, *options_.rotary, nullptr);
     show(sink, {{"q_rotated", &q_split}, {"k_rotated", &k_split}});
@@ -208,7 +218,7 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
 
   // 4  ATTEND
   const AttendProblem problem =
-      make_problem(q_heads, k_heads, v_heads, mask, attend_options(call), rung_);
+      make_problem(q_heads, k_heads, v_heads, mask, attend_options(call), rung_.name);
   AttendResult attended = attend_reference(problem, sink);
 
   // 5  CONCAT
@@ -229,12 +239,12 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
 }
 
 TensorView MultiHeadAttention::parameter(const std::string& wanted) const {
-  return const_cast<Parameters&>(parameters_).find(wanted);
+  return parameters_.find(wanted);
 }
 
 void MultiHeadAttention::update(const std::string& wanted, const TensorView& value) {
   const MutableTensorView parameter = parameters_.find(wanted);
-  require(parameter.shape() == value.shape(), "{}: {} has shape {}, not {}", rung_, wanted,
+  require(parameter.shape() == value.shape(), "{}: {} has shape {}, not {}", rung_.name, wanted,
           parameter.shape(), value.shape());
   parameter.copy_from(value);
 }

@@ -55,7 +55,8 @@ class MultiHeadAttention {
  public:
   explicit MultiHeadAttention(const MultiHeadAttentionOptions& options);
 
-  // x: [batch, tokens, d_in] or [tokens, d_in] -> the same rank, d_out wide, x's element type.
+  // x: [batch, tokens, d_in] or [tokens, d_in] -> the same rank and element type, d_out wide
+  // (without out_proj: num_heads · v_dim).
   Tensor operator()(const TensorView& x, const CallOptions& call = {}) const;
 
   // The same computation with every step kept.
@@ -67,8 +68,8 @@ class MultiHeadAttention {
 
   const MultiHeadAttentionOptions& options() const { return options_; }
   dim_t head_dim() const { return parameters_.sizes().head_dim; }
-  std::uint64_t seed() const { return seed_; }
-  const char* rung() const { return rung_; }
+  std::uint64_t seed() const { return seed_; }  // after a generator: a number made from its place
+  const char* rung() const { return rung_.name; }
 
   dim_t parameter_count() const { return parameters_.count(); }
   std::vector<NamedParameter> parameters() const { return parameters_.named(); }
@@ -76,8 +77,13 @@ class MultiHeadAttention {
   void update(const std::string& name, const TensorView& value);  // same shape; rounds to dtype
 
  protected:
-  // For the rungs: `rung` names the layer in messages; one_head leaves the head axis out of traces.
-  MultiHeadAttention(const MultiHeadAttentionOptions& options, const char* rung, bool one_head);
+  // What the rungs of the ladder change about messages and traces.
+  struct Rung {
+    const char* name = "MultiHeadAttention";
+    bool one_head = false;        // traces have no head axis
+    const char* width = "d_out";  // what the option is called
+  };
+  MultiHeadAttention(const MultiHeadAttentionOptions& options, const Rung& rung);
 
  private:
   // Copied on a move, so that a layer can be returned from a function.
@@ -96,8 +102,7 @@ class MultiHeadAttention {
   Mask mask_for(const CallOptions& call) const;
   AttendOptions attend_options(const CallOptions& call) const;
 
-  const char* rung_;
-  bool one_head_;
+  Rung rung_;
   MultiHeadAttentionOptions options_;
   Parameters parameters_;
   std::uint64_t seed_ = 0;

@@ -38,11 +38,11 @@ const char* name(Form form) {
 }
 
 dim_t ParameterSizes::count() const {
-  const dim_t kv_width = k_width() + v_width();
+  const dim_t kv_width = checked_add(k_width(), v_width());
   dim_t total = checked_add(checked_mul(q_width(), d_in), checked_mul(kv_width, d_kv));
-  if (qkv_bias) total += q_width() + kv_width;
+  if (qkv_bias) total = checked_add(total, checked_add(q_width(), kv_width));
   if (out_proj) total = checked_add(total, checked_mul(d_out, context_width()));
-  if (out_proj && out_bias) total += d_out;
+  if (out_proj && out_bias) total = checked_add(total, d_out);
   return total;
 }
 
@@ -50,8 +50,10 @@ Parameters::Parameters(const ParameterSizes& sizes, Form form, DType dtype, cons
     : sizes_(sizes), form_(form), dtype_(dtype) {
   const bool one_input = sizes.d_kv == sizes.d_in;
   const bool one_block = form == Form::fused || form == Form::torch || form == Form::gpt2;
-  require(!one_block || one_input, "{}: form {} stores one projection for q, k and v, so d_kv ({}) "
-          "must equal d_in ({})", layer, name(form), sizes.d_kv, sizes.d_in);
+  require(!one_block || one_input,
+          "{}: form {} stores one projection for q, k and v, so d_kv ({}) "
+          "must equal d_in ({})",
+          layer, name(form), sizes.d_kv, sizes.d_in);
   require(form != Form::raw || (!sizes.qkv_bias && !sizes.out_proj),
           "{}: form raw has neither biases nor an output projection", layer);
   require(form != Form::heads || sizes.num_kv_heads == sizes.num_heads,
@@ -93,13 +95,9 @@ Parameters::Parameters(const ParameterSizes& sizes, Form form, DType dtype, cons
 }
 
 void Parameters::add_linear(const std::string& prefix, const MutableTensorView& weight,
-                            TensorView bias) {
-  slots_.push_back({prefix + ".weight", weight, weight.dim(1)});
-  if (present(bias)) {
-    slots_.push_back({prefix + ".bias",
-                      {const_cast<void*>(bias.data()), bias.dtype(), bias.shape(), bias.strides()},
-                      weight.dim(1)});
-  }
+                            const MutableTensorView& bias) {
+  slots_.push_back({prefix + ".weight", weight});
+  if (present(bias)) slots_.push_back({prefix + ".bias", bias});
 }
 
 // The names in the order in which PyTorch's constructor makes them.
@@ -114,9 +112,9 @@ void Parameters::name_slots() {
       break;
     }
     case Form::raw:
-      slots_.push_back({"W_query", transposed(q_weight_), sizes_.d_in});
-      slots_.push_back({"W_key", transposed(k_weight_), sizes_.d_in});
-      slots_.push_back({"W_value", transposed(v_weight_), sizes_.d_in});
+      slots_.push_back({"W_query", transposed(q_weight_)});
+      slots_.push_back({"W_key", transposed(k_weight_)});
+      slots_.push_back({"W_value", transposed(v_weight_)});
       return;
     case Form::heads:
       for (dim_t h = 0; h < sizes_.num_heads; ++h) {
@@ -134,8 +132,8 @@ void Parameters::name_slots() {
       add_linear("qkv_proj", qkv_weight_, qkv_bias_);
       break;
     case Form::torch:
-      slots_.push_back({"in_proj_weight", qkv_weight_, sizes_.d_in});
-      if (sizes_.qkv_bias) slots_.push_back({"in_proj_bias", qkv_bias_, sizes_.d_in});
+      slots_.push_back({"in_proj_weight", qkv_weight_});
+      if (sizes_.qkv_bias) slots_.push_back({"in_proj_bias", qkv_bias_});
       break;
     case Form::gpt2:
       add_linear("attn.c_attn", transposed(qkv_weight_), qkv_bias_);
@@ -150,7 +148,9 @@ void Parameters::initialise(TorchGenerator& generator) {
     initialise_torch(generator);
     return;
   }
+  dim_t fan_in = 0;  // a bias comes after its weight and is drawn with the same bound
   for (const Slot& slot : slots_) {
+    if (slot.value.rank() == 2) fan_in = slot.value.dim(1);
     draw_into(slot.value, [&](const MutableTensorView& t) {
       if (form_ == Form::raw) {  // torch.rand(d_in, d_out)
         generator.uniform(t, 0.0, 1.0);
@@ -162,7 +162,7 @@ void Parameters::initialise(TorchGenerator& generator) {
         }
         t.copy_from(drawn);
       } else {  // nn.Linear
-        const double bound = 1.0 / std::sqrt(static_cast<double>(slot.fan_in));
+        const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
         generator.uniform(t, -bound, bound);
       }
     });
@@ -189,7 +189,7 @@ std::vector<NamedParameter> Parameters::named() const {
   return list;
 }
 
-MutableTensorView Parameters::find(const std::string& wanted) {
+MutableTensorView Parameters::find(const std::string& wanted) const {
   std::vector<std::string> names;
   for (const Slot& slot : slots_) {
     if (slot.name == wanted) return slot.value;

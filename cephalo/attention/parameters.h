@@ -33,11 +33,11 @@ struct ParameterSizes {
   bool out_proj;
   bool out_bias;
 
-  dim_t q_width() const { return num_heads * head_dim; }
-  dim_t k_width() const { return num_kv_heads * head_dim; }
-  dim_t v_width() const { return num_kv_heads * v_dim; }
-  dim_t context_width() const { return num_heads * v_dim; }
-  dim_t count() const;  // of all learned numbers
+  dim_t q_width() const { return checked_mul(num_heads, head_dim); }
+  dim_t k_width() const { return checked_mul(num_kv_heads, head_dim); }
+  dim_t v_width() const { return checked_mul(num_kv_heads, v_dim); }
+  dim_t context_width() const { return checked_mul(num_heads, v_dim); }
+  dim_t count() const;  // of all learned numbers; an error if it overflows
 };
 
 struct NamedParameter {
@@ -72,17 +72,17 @@ class Parameters {
 
   // The form's names in the order of construction, each a view of the stored memory.
   std::vector<NamedParameter> named() const;
-  MutableTensorView find(const std::string& name);  // an error that lists the names
+  MutableTensorView find(const std::string& name) const;  // an error that lists the names
 
  private:
   struct Slot {
     std::string name;
     MutableTensorView value;
-    dim_t fan_in;
   };
 
   void name_slots();
-  void add_linear(const std::string& name, const MutableTensorView& weight, TensorView bias);
+  void add_linear(const std::string& name, const MutableTensorView& weight,
+                  const MutableTensorView& bias);
   void initialise_torch(TorchGenerator& generator);
 
   ParameterSizes sizes_;

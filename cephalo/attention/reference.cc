@@ -65,7 +65,8 @@ class ReferenceAttention {
     show("weights_dropped");
     multiply_weights_and_values();
     if (sink_ != nullptr) sink_->step("context_heads", result_.context);
-    if (p_.options.return_weights && p_.options.dropout == 0.0) result_.weights = std::move(scores_);
+    if (p_.options.return_weights && p_.options.dropout == 0.0)
+      result_.weights = std::move(scores_);
     return std::move(result_);
   }
 
@@ -106,7 +107,9 @@ class ReferenceAttention {
   // [batch, num_kv_heads, group, kv_tokens, dim], the group sharing memory.
   TensorView shared_by_group(const TensorView& t) const {
     const Strides& s = t.strides();
-    return {t.data(), t.dtype(), {t.dim(0), t.dim(1), num_heads_ / t.dim(1), t.dim(2), t.dim(3)},
+    return {t.data(),
+            t.dtype(),
+            {t.dim(0), t.dim(1), num_heads_ / t.dim(1), t.dim(2), t.dim(3)},
             {s[0], s[1], 0, s[2], s[3]}};
   }
 
@@ -189,7 +192,7 @@ class ReferenceAttention {
 
   // Inverted dropout: a dropped weight becomes 0, a kept one grows by 1 / (1 − p).
   void drop() {
-    const T grown = static_cast<T>(dropout_scale(p_.options.dropout));
+    const T grown = static_cast<T>(dropout_scale(p_.options.dropout, DTypeOf<T>::value));
     if (p_.options.dropout_stream == DropoutStream::counter) {
       drop_by_counter(grown);
       return;

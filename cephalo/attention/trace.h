@@ -25,8 +25,8 @@ struct Step {
 // scores_masked; scores_scaled weights weights_dropped; context_heads; context; output.
 // One-head rungs have no split, transpose and concat; rung 1 has no projections either.
 struct Trace {
-  std::string title;   // "MultiHeadAttention: 12 heads x 64 = 768"
-  bool mask_first;     // true: mask, then scale, as the book shows it; false: attend's order
+  std::string title;  // "MultiHeadAttention: 12 heads x 64 = 768"
+  bool mask_first;    // true: mask, then scale, as the book shows it; false: attend's order
   std::vector<Step> steps;
 
   const Step& at(const std::string& key) const;  // an error that lists the keys

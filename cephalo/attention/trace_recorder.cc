@@ -49,15 +49,11 @@ const KeyInfo& info_of(const std::string& key) {
   return *found;
 }
 
-// Split, transpose and concat: the one-head rungs of the book have no such steps, they show q, k, v,
-// then scores, then context.
+// Split, transpose and concat: the one-head rungs of the book have no such steps, they show q, k,
+// v, then scores, then context.
 bool is_about_heads(const KeyInfo& info) {
   return info.key.ends_with("_split") || info.key == "context" ||
          (info.key.ends_with("_heads") && info.key != kContextHeads);
-}
-
-std::string tuple_text(const Shape& shape) {
-  return fmt::format("({})", fmt::join(shape.begin(), shape.end(), ", "));
 }
 
 // 18432 -> "18,432"
@@ -71,6 +67,20 @@ std::string with_commas(dim_t number) {
   return text;
 }
 
+// weights: [..., q_tokens, kv_tokens]: may some query look at nothing?
+bool has_empty_row(const TensorView& weights) {
+  if (weights.rank() > 1) {
+    for (dim_t i = 0; i < weights.dim(0); ++i) {
+      if (has_empty_row(weights[i])) return true;
+    }
+    return false;
+  }
+  for (dim_t j = 0; j < weights.dim(0); ++j) {
+    if (weights.at({j}) != 0.0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void TraceRecorder::step(const char* key, const TensorView& value) {
@@ -78,7 +88,7 @@ void TraceRecorder::step(const char* key, const TensorView& value) {
   memory_[key] = value.data();
   if (setup_.one_head && is_about_heads(info)) return;
 
-  const TensorView seen = without_extra_axes(key, value);
+  const TensorView seen = without_extra_axes(value);
   const auto source = memory_.find(info.looks_at);
   Step step{.number = info.number,
             .name = info.name,
@@ -94,10 +104,9 @@ void TraceRecorder::step(const char* key, const TensorView& value) {
 }
 
 // value without the batch axis that a rank-2 input did not have, and without the axis of one head.
-TensorView TraceRecorder::without_extra_axes(const std::string& key,
-                                             const TensorView& value) const {
+TensorView TraceRecorder::without_extra_axes(const TensorView& value) const {
   TensorView seen = value;
-  if (setup_.one_head && seen.rank() == 4) seen = seen.select(key.ends_with("_rotated") ? 2 : 1, 0);
+  if (setup_.one_head && seen.rank() == 4) seen = seen.select(1, 0);
   if (!setup_.has_batch && seen.rank() >= 3) seen = seen.select(0, 0);
   return seen;
 }
@@ -105,20 +114,22 @@ TensorView TraceRecorder::without_extra_axes(const std::string& key,
 std::string TraceRecorder::project_formula(const std::string& key) const {
   const char* word = key == "q" ? "query" : (key == "k" ? "key" : "value");
   const char* bias = setup_.qkv_bias ? " + bias" : "";
+  const char* input = setup_.cross && key != "q" ? "kv" : "x";
+  const int part = key == "q" ? 0 : (key == "k" ? 1 : 2);
   switch (*setup_.form) {
     case Form::separate:
     case Form::heads:
-      return fmt::format("{} = x W_{}{}", key, word, bias);
+      return fmt::format("{} = {} W_{}{}", key, input, word, bias);
     case Form::raw:
-      return fmt::format("{} = x @ W_{}", key, word);
+      return fmt::format("{} = {} @ W_{}", key, input, word);
     case Form::linear:
-      return fmt::format("{} = {}_linear(x)", key, key);
+      return fmt::format("{} = {}_linear({})", key, key, input);
     case Form::fused:
-      return fmt::format("{} = qkv_proj(x).chunk(3)[{}]", key, key == "q" ? 0 : (key == "k" ? 1 : 2));
+      return fmt::format("{} = qkv_proj({}).chunk(3)[{}]", key, input, part);
     case Form::torch:
-      return fmt::format("{} = in_proj(x).chunk(3)[{}]", key, key == "q" ? 0 : (key == "k" ? 1 : 2));
+      return fmt::format("{} = in_proj({}).chunk(3)[{}]", key, input, part);
     case Form::gpt2:
-      return fmt::format("{} = c_attn(x).chunk(3)[{}]", key, key == "q" ? 0 : (key == "k" ? 1 : 2));
+      return fmt::format("{} = c_attn({}).chunk(3)[{}]", key, input, part);
   }
   return key;
 }
@@ -128,7 +139,8 @@ std::string TraceRecorder::formula(const std::string& key, const TensorView& val
   if (key == "x") return "x";
   if (key == "q" || key == "k" || key == "v") return project_formula(key);
   const std::string letter = key.substr(0, 1);
-  if (key.ends_with("_split")) return fmt::format("{}.view{}", letter, tuple_text(value.shape()));
+  if (key.ends_with("_split"))
+    return fmt::format("{}.view{}", letter, to_tuple_string(value.shape()));
   if (key.ends_with("_rotated")) return fmt::format("rotate({}, position)", letter);
   if (key.ends_with("_heads") && key != "context_heads") {
     return fmt::format("{}.transpose({}, {})", letter, last - 2, last - 1);
@@ -143,11 +155,11 @@ std::string TraceRecorder::formula(const std::string& key, const TensorView& val
     return setup_.mask == "none" ? "nothing hidden" : setup_.mask;
   }
   if (key == "scores_scaled") {
-    return setup_.scale == 1.0 ? "scores" : fmt::format("scores / sqrt({})", setup_.head_dim);
+    return !setup_.form ? "scores" : fmt::format("scores / sqrt({})", setup_.head_dim);
   }
   if (key == "weights") {
-    return setup_.scale == 1.0 ? "softmax(scores)"
-                               : fmt::format("softmax(scores / sqrt({}))", setup_.head_dim);
+    return !setup_.form ? "softmax(scores)"
+                        : fmt::format("softmax(scores / sqrt({}))", setup_.head_dim);
   }
   if (key == "weights_dropped") return fmt::format("dropout(weights, {})", setup_.dropout);
   if (key == "context_heads") return setup_.form ? "weights @ v" : "weights @ x";
@@ -171,26 +183,28 @@ std::string TraceRecorder::note(const Step& step) const {
     return step.moved ? "copied" : "same memory, new strides";
   }
   if (step.key == "scores_masked") return mask_note(step);
-  if (step.key == "scores_scaled" && setup_.scale == 1.0) return "no scale";
-  if (step.key == "weights") return "every row sums to 1";
+  if (step.key == "scores_scaled" && !setup_.form) return "no scale";
+  if (step.key == "weights")
+    return has_empty_row(step.value) ? "rows sum to 1, empty ones to 0" : "every row sums to 1";
   if (step.key == "weights_dropped") {
     if (setup_.dropout == 0.0) return "p = 0: nothing dropped";
     return setup_.training ? "" : "eval mode: nothing dropped";
   }
   if (step.key == "context" && step.name == std::string("CONCAT")) {
-    return step.moved ? fmt::format("{} bytes copied", with_commas(static_cast<dim_t>(step.value.bytes())))
-                      : "same memory";
+    return step.moved
+               ? fmt::format("{} bytes copied", with_commas(static_cast<dim_t>(step.value.bytes())))
+               : "same memory";
   }
   return "";
 }
 
 Trace TraceRecorder::take() {
   trace_.title = setup_.title;
-  const auto index_of = [&](const char* key) {
+  const auto place_of = [&](const char* key) {
     return std::find_if(trace_.steps.begin(), trace_.steps.end(),
                         [&](const Step& s) { return s.key == key; });
   };
-  trace_.mask_first = index_of("scores_masked") < index_of("scores_scaled");
+  trace_.mask_first = place_of("scores_masked") < place_of("scores_scaled");
   return std::move(trace_);
 }
 

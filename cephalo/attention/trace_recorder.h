@@ -18,10 +18,9 @@ class TraceRecorder : public StepSink {
     std::string title;
     std::optional<Form> form;  // none: no projections (rung 1)
     bool qkv_bias = false;
-    bool out_bias = false;
+    bool cross = false;     // keys and values come from another input
     bool has_batch = true;  // false: x came without a batch axis, so no step shows one
     bool one_head = false;  // no head axis, no split, transpose and concat
-    double scale = 1.0;
     dim_t head_dim = 0;
     dim_t context_length = 0;
     std::string mask;  // as it prints itself
@@ -36,7 +35,7 @@ class TraceRecorder : public StepSink {
   Trace take();
 
  private:
-  TensorView without_extra_axes(const std::string& key, const TensorView& value) const;
+  TensorView without_extra_axes(const TensorView& value) const;
   std::string formula(const std::string& key, const TensorView& value) const;
   std::string project_formula(const std::string& key) const;
   std::string note(const Step& step) const;

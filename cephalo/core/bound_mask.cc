@@ -77,8 +77,8 @@ BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* fun
          {std::tuple{&documents.q_ids, extent.q_tokens, "q_tokens"},
           std::tuple{&documents.kv_ids, extent.kv_tokens, "kv_tokens"}}) {
       require((ids->dim(0) == 1 || ids->dim(0) == extent.batch) && ids->dim(1) == tokens,
-              "{}: documents ids {} must be [{} (batch), {} ({})]", function,
-              ids->shape(), extent.batch, tokens, which);
+              "{}: documents ids {} must be [{} (batch), {} ({})]", function, ids->shape(),
+              extent.batch, tokens, which);
     }
   }
   for (const std::vector<float>& slopes : mask.alibi) {
@@ -105,6 +105,7 @@ void BoundMask::bind_lengths(const char* function) {
     prefix_ = *mask_.causal_prefix;
     require_per_batch(prefix_, extent_.batch, function, "causal(prefix)");
   }
+  if (extent_.batch == 0) return;  // nobody will ask
   const auto [align, offset] = mask_.positions.value_or(Mask::Positions{});
   const auto sequences = static_cast<dim_t>(std::max(kv_len_.size(), q_len_.size()));
   for (dim_t b = 0; b < sequences; ++b) {
@@ -127,17 +128,15 @@ void BoundMask::bind_tensors(const char* function) {
     for (int axis = -1; axis >= -t.rank(); --axis) {
       fits = fits && (t.dim(axis) == full[axis] || t.dim(axis) == 1);
     }
-    static constexpr const char* kNames[] = {"keep", "drop", "bias"};
     require(fits,
             "{}: {}({}) does not broadcast to [batch, heads, q, k] = {}; a mask of three "
             "dimensions is [heads, q, k]",
-            function, kNames[static_cast<int>(tensor.role)], t.shape(),
-            full);
+            function, name(tensor.role), t.shape(), full);
     const TensorView whole = broadcast_to(t, full);
-    parts_.push_back({tensor.role,
-                      t,
-                      {whole.strides()[0], whole.strides()[1], whole.strides()[2],
-                       whole.strides()[3]}});
+    parts_.push_back(
+        {tensor.role,
+         t,
+         {whole.strides()[0], whole.strides()[1], whole.strides()[2], whole.strides()[3]}});
   }
 }
 
@@ -257,9 +256,10 @@ Tile BoundMask::tile(dim_t b, dim_t h, dim_t i_begin, dim_t i_end, dim_t j_begin
     for (dim_t i = i_begin; i < i_end; ++i) {
       for (dim_t j = j_begin; j < j_end && (all || !some); ++j) {
         const dim_t offset = part.offset(b, h, i, j);
-        const bool seen = part.role == MaskTensor::Role::bias
-                              ? !hides(value_at(part.view, offset))
-                              : nonzero_at(part.view, offset) == (part.role == MaskTensor::Role::keep);
+        const bool seen =
+            part.role == MaskTensor::Role::bias
+                ? !hides(value_at(part.view, offset))
+                : nonzero_at(part.view, offset) == (part.role == MaskTensor::Role::keep);
         some = some || seen;
         all = all && seen;
       }

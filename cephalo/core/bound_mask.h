@@ -23,6 +23,7 @@ class BoundMask {
  public:
   // Throws when a part does not fit the sizes; `function` begins the message.
   BoundMask(const Mask& mask, const MaskExtent& extent, const char* function);
+  BoundMask(Mask&& mask, const MaskExtent& extent, const char* function) = delete;
 
   const MaskExtent& extent() const { return extent_; }
   bool hides_nothing() const { return hides_nothing_; }

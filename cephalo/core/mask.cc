@@ -34,14 +34,17 @@ std::vector<dim_t> smaller_prefix(const std::vector<dim_t>& a, const std::vector
 
 Mask from_tensor(MaskTensor::Role role, const TensorView& t, std::shared_ptr<const Tensor> owner) {
   const bool is_bias = role == MaskTensor::Role::bias;
-  const char* function =
-      is_bias ? "bias" : (role == MaskTensor::Role::keep ? "keep" : "drop");
+  const char* function = name(role);
   if (is_bias) {
-    require_type(is_floating(t.dtype()), "bias: {} is not a floating-point type; for a boolean "
-                 "mask say keep(t) or drop(t)", name(t.dtype()));
+    require_type(is_floating(t.dtype()),
+                 "bias: {} is not a floating-point type; for a boolean "
+                 "mask say keep(t) or drop(t)",
+                 name(t.dtype()));
   } else {
-    require_type(!is_floating(t.dtype()), "{}: {} is neither bool nor an integer type; to add "
-                 "numbers to the scores say bias(t)", function, name(t.dtype()));
+    require_type(!is_floating(t.dtype()),
+                 "{}: {} is neither bool nor an integer type; to add "
+                 "numbers to the scores say bias(t)",
+                 function, name(t.dtype()));
   }
   require(t.rank() >= 2 && t.rank() <= 4,
           "{}: shape {} must be [q, k], [heads, q, k] or [batch, heads, q, k]", function,
@@ -60,8 +63,8 @@ Mask from_owned_tensor(MaskTensor::Role role, Tensor&& t) {
 Tensor document_ids(const TensorView& ids) {
   require_type(ids.dtype() == DType::i64 || ids.dtype() == DType::i32,
                "documents: ids are {}, int32 or int64 is needed", name(ids.dtype()));
-  require(ids.rank() == 1 || ids.rank() == 2, "documents: ids {} must be [tokens] or [batch, tokens]",
-          ids.shape());
+  require(ids.rank() == 1 || ids.rank() == 2,
+          "documents: ids {} must be [tokens] or [batch, tokens]", ids.shape());
   Tensor copy = Tensor::copy(ids, DType::i64);
   if (ids.rank() == 2) return copy;
   const Shape one_row{1, ids.dim(0)};
@@ -81,8 +84,18 @@ std::string bound_text(dim_t bound) {
 
 }  // namespace
 
+const char* name(MaskTensor::Role role) {
+  static constexpr const char* kNames[] = {"keep", "drop", "bias"};
+  return kNames[static_cast<int>(role)];
+}
+
 bool Mask::empty() const {
   return !causal_prefix && !window && !lengths && !documents && tensors.empty() && alibi.empty();
+}
+
+bool Mask::is_only_causal() const {
+  return causal_prefix == std::vector<dim_t>{0} && !positions && !window && !lengths &&
+         !documents && tensors.empty() && alibi.empty();
 }
 
 bool Mask::has_bias() const {
@@ -119,15 +132,13 @@ std::string Mask::to_string() const {
   }
   if (documents) {
     const std::string kv = cephalo::to_string(documents->kv_ids.shape());
-    parts.push_back(documents->same_tokens
-                        ? fmt::format("documents({})", kv)
-                        : fmt::format("documents({}, {})",
-                                      cephalo::to_string(documents->q_ids.shape()), kv));
+    parts.push_back(
+        documents->same_tokens
+            ? fmt::format("documents({})", kv)
+            : fmt::format("documents({}, {})", cephalo::to_string(documents->q_ids.shape()), kv));
   }
   for (const MaskTensor& t : tensors) {
-    static constexpr const char* kNames[] = {"keep", "drop", "bias"};
-    parts.push_back(fmt::format("{}({})", kNames[static_cast<int>(t.role)],
-                                cephalo::to_string(t.view.shape())));
+    parts.push_back(fmt::format("{}({})", name(t.role), cephalo::to_string(t.view.shape())));
   }
   for (const std::vector<float>& slopes : alibi) {
     parts.push_back(fmt::format("alibi([{:.4g}])", fmt::join(slopes, ", ")));
@@ -136,16 +147,17 @@ std::string Mask::to_string() const {
 }
 
 std::string Mask::draw(dim_t q_tokens, dim_t kv_tokens, dim_t head, dim_t batch) const {
+  require(head >= 0 && batch >= 0, "draw: head ({}) and batch ({}) must be >= 0", head, batch);
   // As many sequences and heads as the parts themselves speak of.
   MaskExtent extent{batch + 1, head + 1, q_tokens, kv_tokens};
-  if (lengths) extent.batch = std::max(extent.batch, static_cast<dim_t>(lengths->kv.size()));
-  if (documents) extent.batch = std::max(extent.batch, documents->q_ids.dim(0));
-  if (causal_prefix) {
-    extent.batch = std::max(extent.batch, static_cast<dim_t>(causal_prefix->size()));
-  }
+  const auto at_least = [&](dim_t sequences) { extent.batch = std::max(extent.batch, sequences); };
+  if (lengths) at_least(std::ssize(lengths->kv));
+  if (lengths && lengths->q) at_least(std::ssize(*lengths->q));
+  if (documents) at_least(std::max(documents->q_ids.dim(0), documents->kv_ids.dim(0)));
+  if (causal_prefix) at_least(std::ssize(*causal_prefix));
   for (const MaskTensor& t : tensors) {
     if (t.view.rank() >= 3) extent.num_heads = std::max(extent.num_heads, t.view.dim(-3));
-    if (t.view.rank() == 4) extent.batch = std::max(extent.batch, t.view.dim(0));
+    if (t.view.rank() == 4) at_least(t.view.dim(0));
   }
   for (const auto& slopes : alibi) {
     extent.num_heads = std::max(extent.num_heads, static_cast<dim_t>(slopes.size()));
@@ -183,7 +195,8 @@ Mask operator&(const Mask& a, const Mask& b) {
     require(false, "mask: two lengths() in one mask; join them into one");
     return x;
   });
-  require(!a.documents || !b.documents, "mask: two documents() in one mask; join their ids into one");
+  require(!a.documents || !b.documents,
+          "mask: two documents() in one mask; join their ids into one");
   joined.documents = a.documents ? a.documents : b.documents;
   joined.tensors = a.tensors;
   joined.tensors.insert(joined.tensors.end(), b.tensors.begin(), b.tensors.end());
@@ -281,7 +294,8 @@ std::vector<float> alibi_slopes(dim_t num_heads) {
   while (2 * power <= num_heads) power *= 2;
   std::vector<float> slopes;
   for (dim_t h = 0; h < num_heads; ++h) {
-    const double step = h < power ? 8.0 / static_cast<double>(power) : 4.0 / static_cast<double>(power);
+    const double step =
+        h < power ? 8.0 / static_cast<double>(power) : 4.0 / static_cast<double>(power);
     const dim_t exponent = h < power ? h + 1 : 2 * (h - power) + 1;
     slopes.push_back(static_cast<float>(std::exp2(-step * static_cast<double>(exponent))));
   }

@@ -28,6 +28,8 @@ struct MaskTensor {
   std::shared_ptr<const Tensor> owner;
 };
 
+const char* name(MaskTensor::Role role);  // "keep"
+
 class Mask {
  public:
   Mask() = default;  // hides nothing
@@ -61,7 +63,8 @@ class Mask {
   std::vector<std::vector<float>> alibi;  // slopes, one per head
 
   bool empty() const;
-  bool has_bias() const;  // a part adds to the scores, or may hide by −inf in a bias
+  bool is_only_causal() const;  // causal() and nothing else
+  bool has_bias() const;        // a part adds to the scores, or may hide by −inf in a bias
 
   // "causal() & window(127, 0)"
   std::string to_string() const;

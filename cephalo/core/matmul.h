@@ -15,8 +15,8 @@ struct RowFilter {
 // The reference product, on any element types and strides.
 // a: [..., M, K]   b: [..., K, N]   out: [..., M, N], leading dimensions equal.
 // Every element is one chain over k ascending in float64 (a product of two float32 numbers is
-// exact there), rounded once to out's type. Terms that the filter leaves out are not touched, so a
-// NaN among them cannot spread.
+// exact there), rounded once to out's type, 16-bit types included. Terms that the filter leaves out
+// are not touched, so a NaN among them cannot spread.
 void matmul_into(const TensorView& a, const TensorView& b, const MutableTensorView& out,
                  RowFilter filter = {});
 

@@ -1,6 +1,8 @@
 #include "cephalo/core/ops.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -12,6 +14,8 @@
 
 namespace cephalo {
 namespace {
+
+constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
 void require_floating(const char* function, const TensorView& t) {
   require_type(is_floating(t.dtype()), "{}: {} is not a floating-point type", function,
@@ -28,11 +32,32 @@ void apply(Tensor& t, F&& f) {
   });
 }
 
+// Puts `value` where chosen(flat index); the other elements are not touched.
+template <typename F>
+void fill_where(Tensor& t, double value, F&& chosen) {
+  const dim_t count = t.numel();
+  visit_dtype(t.dtype(), [&](auto zero) {
+    auto* values = t.mutable_data_as<decltype(zero)>();
+    for (dim_t i = 0; i < count; ++i) {
+      if (chosen(i)) store(value, values + i);
+    }
+  });
+}
+
+// The axes of t from the widest stride to the narrowest: the order in which its memory lies.
+Dims memory_order(const TensorView& t) {
+  Dims axes;
+  for (int axis = 0; axis < t.rank(); ++axis) axes.push_back(axis);
+  std::stable_sort(axes.begin(), axes.end(), [&](dim_t a, dim_t b) {
+    return std::abs(t.strides()[static_cast<int>(a)]) > std::abs(t.strides()[static_cast<int>(b)]);
+  });
+  return axes;
+}
+
 Tensor linear_checked(const TensorView& x, const TensorView& weight, const TensorView* bias) {
   require_floating("linear", x);
   require(x.rank() >= 1 && weight.rank() == 2 && x.dim(-1) == weight.dim(1),
-          "linear: x {} does not fit weight {} ([d_out, d_in])", x.shape(),
-          weight.shape());
+          "linear: x {} does not fit weight {} ([d_out, d_in])", x.shape(), weight.shape());
   require(bias == nullptr || bias->shape() == Shape{weight.dim(0)},
           "linear: bias {} does not fit weight {}", bias != nullptr ? bias->shape() : Shape{},
           weight.shape());
@@ -67,6 +92,7 @@ Tensor linear(const TensorView& x, const TensorView& weight, const TensorView& b
 }
 
 Tensor add(const TensorView& a, const TensorView& b) {
+  require_floating("add", a);
   Tensor out = Tensor::copy(a);
   const Tensor other = Tensor::copy(broadcast_to(b, a.shape()), DType::f64);
   const double* terms = other.data_as<double>();
@@ -75,6 +101,7 @@ Tensor add(const TensorView& a, const TensorView& b) {
 }
 
 Tensor multiply(const TensorView& t, double factor) {
+  require_floating("multiply", t);
   Tensor out = Tensor::copy(t);
   apply(out, [&](double value, dim_t) { return value * factor; });
   return out;
@@ -85,10 +112,8 @@ Tensor triu(const TensorView& t, dim_t diagonal) {
   Tensor out = Tensor::copy(t);
   const dim_t rows = t.dim(-2);
   const dim_t columns = t.dim(-1);
-  apply(out, [&](double value, dim_t i) {
-    const dim_t row = i / columns % rows;
-    return i % columns >= row + diagonal ? value : 0.0;
-  });
+  const dim_t shift = std::clamp(diagonal, -rows, columns);
+  fill_where(out, 0.0, [&](dim_t i) { return i % columns < i / columns % rows + shift; });
   return out;
 }
 
@@ -96,17 +121,17 @@ Tensor masked_fill(const TensorView& t, const TensorView& mask, double value) {
   Tensor out = Tensor::copy(t);
   const Tensor chosen = Tensor::copy(broadcast_to(mask, t.shape()), DType::boolean);
   const bool* is_filled = chosen.data_as<bool>();
-  apply(out, [&](double old, dim_t i) { return is_filled[i] ? value : old; });
+  fill_where(out, value, [&](dim_t i) { return is_filled[i]; });
   return out;
 }
 
 double softmax_row(const double* scores, dim_t count, double* weights) {
-  double top = -std::numeric_limits<double>::infinity();
+  double top = kHidden;
   for (dim_t j = 0; j < count; ++j) {
     if (scores[j] > top || std::isnan(scores[j])) top = scores[j];
     if (std::isnan(top)) break;
   }
-  if (top == -std::numeric_limits<double>::infinity()) {
+  if (top == kHidden) {
     for (dim_t j = 0; j < count; ++j) weights[j] = 0.0;
     return top;
   }
@@ -115,7 +140,9 @@ double softmax_row(const double* scores, dim_t count, double* weights) {
     weights[j] = std::exp(scores[j] - top);
     sum += weights[j];
   }
-  for (dim_t j = 0; j < count; ++j) weights[j] /= sum;
+  for (dim_t j = 0; j < count; ++j) {
+    weights[j] = scores[j] == kHidden ? 0.0 : weights[j] / sum;  // 0, even beside a NaN
+  }
   return top + std::log(sum);
 }
 
@@ -143,14 +170,18 @@ Tensor softmax(const TensorView& t) {
 }
 
 Tensor dropout(const TensorView& t, double p, TorchGenerator& generator) {
+  require_floating("dropout", t);
   require(p >= 0.0 && p < 1.0, "dropout: p ({}) must be in [0, 1)", p);
-  Tensor out = Tensor::copy(t);
-  if (p == 0.0) return out;
-  const double scale = dropout_scale(p);
-  apply(out, [&](double value, dim_t) {
+  if (p == 0.0) return Tensor::copy(t);
+  const Dims order = memory_order(t);
+  Tensor dropped = Tensor::copy(permute(t, order));
+  const double scale = dropout_scale(p, t.dtype());
+  apply(dropped, [&](double value, dim_t) {
     return generator.keeps(1.0 - p) ? value * scale : value * 0.0;
   });
-  return out;
+  Dims back = order;
+  for (int axis = 0; axis < order.rank(); ++axis) back[static_cast<int>(order[axis])] = axis;
+  return Tensor::copy(permute(dropped, back));
 }
 
 }  // namespace cephalo

@@ -30,13 +30,13 @@ Tensor masked_fill(const TensorView& t, const TensorView& mask, double value);
 // exp(t - max) / sum over the last axis. A row of nothing but -inf gives zeros, not NaN.
 Tensor softmax(const TensorView& t);
 
-// Inverted dropout in PyTorch's order of draws: an element is kept with probability 1 - p and then
-// multiplied by 1 / (1 - p). p = 0 draws nothing.
+// Inverted dropout in PyTorch's order of draws, which is that of t's memory: an element is kept
+// with probability 1 - p and then multiplied by 1 / (1 - p). p = 0 draws nothing.
 Tensor dropout(const TensorView& t, double p, TorchGenerator& generator);
 
 // The softmax of one row of `count` scores, used by softmax and by the reference engine:
 // weights[j] = exp(scores[j] - max) / sum, in float64; returns log(sum exp). An empty row or one of
-// nothing but -inf gives zeros and -inf; a NaN or +inf spreads over its row.
+// nothing but -inf gives zeros and -inf; a NaN or +inf spreads over its row, except to -inf.
 double softmax_row(const double* scores, dim_t count, double* weights);
 
 }  // namespace cephalo

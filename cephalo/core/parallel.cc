@@ -27,7 +27,7 @@ constexpr double kFlopsWorthThreads = 2e5;
 constexpr auto kSpin = std::chrono::microseconds(50);
 
 std::atomic<int> configured_threads{0};
-thread_local int thread_limit = 0;
+thread_local int threads_of_this_thread = 0;
 thread_local int region_depth = 0;  // > 0 inside a piece: nested regions run in place
 
 void relax() {
@@ -65,7 +65,8 @@ class Arena {
       release(block);
       block = {};
       block.memory = static_cast<std::byte*>(::operator new(bytes, kAlignment, std::nothrow));
-      if (block.memory == nullptr) fail(Error::Kind::memory, "scratch: no memory for {} bytes", bytes);
+      if (block.memory == nullptr)
+        fail(Error::Kind::memory, "scratch: no memory for {} bytes", bytes);
       block.bytes = bytes;
     }
     return block.memory;
@@ -221,7 +222,8 @@ Pool& pool() {
 
 int threads_for(const Region& region) {
   if (region_depth > 0 || region.flops < kFlopsWorthThreads) return 1;
-  const int limit = thread_limit > 0 ? std::min(thread_limit, kMaxThreads) : threads();
+  const int limit =
+      threads_of_this_thread > 0 ? std::min(threads_of_this_thread, kMaxThreads) : threads();
   return static_cast<int>(std::min<dim_t>(limit, region.pieces));
 }
 
@@ -239,13 +241,13 @@ int threads() {
   return cores;
 }
 
-ThreadLimit::ThreadLimit(int count) : previous_(thread_limit) {
+UseThreads::UseThreads(int count) : previous_(threads_of_this_thread) {
   require(count >= 0, "threads ({}) must be >= 0; 0 means the default", count);
-  if (count > 0) thread_limit = count;
+  if (count > 0) threads_of_this_thread = count;
 }
 
-ThreadLimit::~ThreadLimit() {
-  thread_limit = previous_;
+UseThreads::~UseThreads() {
+  threads_of_this_thread = previous_;
 }
 
 void run_region(const Region& region, PieceFunction function, void* context) {

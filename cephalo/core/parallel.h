@@ -13,13 +13,13 @@ inline constexpr int kMaxThreads = 1024;
 void set_threads(int count);
 int threads();
 
-// Limits the calls that this thread makes while the object lives (0: no limit of its own).
-class ThreadLimit {
+// The count for the calls that this thread makes while the object lives (0: as before).
+class UseThreads {
  public:
-  explicit ThreadLimit(int count);
-  ~ThreadLimit();
-  ThreadLimit(const ThreadLimit&) = delete;
-  ThreadLimit& operator=(const ThreadLimit&) = delete;
+  explicit UseThreads(int count);
+  ~UseThreads();
+  UseThreads(const UseThreads&) = delete;
+  UseThreads& operator=(const UseThreads&) = delete;
 
  private:
   int previous_;

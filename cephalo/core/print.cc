@@ -11,8 +11,11 @@ constexpr dim_t kEnds = 3;  // entries shown at both ends of a long axis
 
 void append(std::string& text, const TensorView& t, int decimals, int indent) {
   if (t.rank() == 0) {
-    text += is_floating(t.dtype()) ? fmt::format("{:.{}f}", t.at({}), decimals)
-                                   : fmt::format("{}", static_cast<std::int64_t>(t.at({})));
+    if (t.dtype() == DType::i64) {
+      text += fmt::format("{}", *t.data_as<std::int64_t>());
+    } else {
+      text += fmt::format("{:.{}f}", t.at({}), is_floating(t.dtype()) ? decimals : 0);
+    }
     return;
   }
   text += '[';
@@ -31,6 +34,7 @@ void append(std::string& text, const TensorView& t, int decimals, int indent) {
 }  // namespace
 
 std::string to_string(const TensorView& t, int decimals) {
+  require(decimals >= 0, "to_string: decimals ({}) must be >= 0", decimals);
   std::string text;
   append(text, t, decimals, 0);
   return text;

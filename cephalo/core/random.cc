@@ -31,10 +31,9 @@ float torch_log(float value) {
   }
   const auto e = static_cast<float>(exponent);
   const float z = x * x;
-  float y = polynomial(
-      x, {7.0376836292e-2F, -1.1514610310e-1F, 1.1676998740e-1F, -1.2420140846e-1F,
-          1.4249322787e-1F, -1.6668057665e-1F, 2.0000714765e-1F, -2.4999993993e-1F,
-          3.3333331174e-1F});
+  float y = polynomial(x, {7.0376836292e-2F, -1.1514610310e-1F, 1.1676998740e-1F, -1.2420140846e-1F,
+                           1.4249322787e-1F, -1.6668057665e-1F, 2.0000714765e-1F, -2.4999993993e-1F,
+                           3.3333331174e-1F});
   y = std::fma(y * x, z, e * -2.12194440e-4F);
   y = std::fma(z, -0.5F, y);
   return std::fma(e, 0.693359375F, x + y);
@@ -120,8 +119,7 @@ std::uint64_t TorchGenerator::random64() {
 
 void TorchGenerator::uniform(const MutableTensorView& out, double from, double to) {
   if (out.dtype() == DType::f64) {
-    for_each_element<double>(out,
-                             [&](double& x) { x = uniform53() * (to - from) + from; });
+    for_each_element<double>(out, [&](double& x) { x = uniform53() * (to - from) + from; });
     return;
   }
   const auto low = static_cast<float>(from);
@@ -177,7 +175,9 @@ std::int64_t TorchGenerator::randint(std::int64_t low, std::int64_t high) {
 }
 
 std::vector<std::int64_t> TorchGenerator::randperm(std::int64_t count) {
-  require(count >= 0, "randperm: count ({}) must be >= 0", count);
+  constexpr std::int64_t kLargest = std::int64_t{1} << 32;  // one draw of 32 bits for each
+  require(count >= 0 && count <= kLargest, "randperm: count ({}) must be in [0, {}]", count,
+          kLargest);
   std::vector<std::int64_t> order(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) order[static_cast<std::size_t>(i)] = i;
   for (std::int64_t i = 0; i + 1 < count; ++i) {

@@ -18,7 +18,12 @@ class TorchGenerator {
 
   std::uint64_t seed() const { return seed_; }
 
-  std::uint32_t random() { return static_cast<std::uint32_t>(engine_()); }
+  std::uint64_t draws() const { return draws_; }  // numbers taken since the seed
+
+  std::uint32_t random() {
+    ++draws_;
+    return static_cast<std::uint32_t>(engine_());
+  }
   std::uint64_t random64();  // the first draw in the high word
   float uniform24() { return static_cast<float>(random() & 0xFFFFFFU) * 0x1p-24F; }
   double uniform53() { return static_cast<double>(random64() & 0x1FFFFFFFFFFFFFU) * 0x1p-53; }
@@ -38,6 +43,7 @@ class TorchGenerator {
 
   std::uint64_t seed_;
   std::mt19937 engine_;
+  std::uint64_t draws_ = 0;
   std::optional<double> cached_normal_;
 };
 
@@ -59,9 +65,9 @@ PhiloxCounter philox(std::uint64_t key, PhiloxCounter counter);
 // A seed for one call of a layer: neighbouring calls and layers share nothing visible.
 std::uint64_t mix_seed(std::uint64_t layer_seed, std::uint64_t call);
 
-// What a kept element is multiplied by: 1 / (1 - p) in float32, as PyTorch rounds it.
-inline double dropout_scale(double p) {
-  return 1.0F / static_cast<float>(1.0 - p);
+// What a kept element is multiplied by: 1 / (1 - p), rounded as PyTorch rounds it for the type.
+inline double dropout_scale(double p, DType dtype) {
+  return dtype == DType::f64 ? 1.0 / (1.0 - p) : 1.0F / static_cast<float>(1.0 - p);
 }
 
 }  // namespace cephalo

@@ -31,6 +31,10 @@ std::string to_string(const Dims& dims) {
   return fmt::format("{}", dims);
 }
 
+std::string to_tuple_string(const Dims& dims) {
+  return fmt::format("({})", fmt::join(dims.begin(), dims.end(), ", "));
+}
+
 dim_t checked_mul(dim_t a, dim_t b) {
   dim_t product = 0;
   require(!__builtin_mul_overflow(a, b, &product), "size overflows: {} x {}", a, b);
@@ -51,18 +55,19 @@ dim_t numel(const Shape& shape) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   dim_t count = 1;
   for (const dim_t dim : shape) {
-    require(!__builtin_mul_overflow(count, dim, &count), "shape: size of {} overflows",
-            shape);
+    require(!__builtin_mul_overflow(count, dim, &count), "shape: size of {} overflows", shape);
   }
   return count;
 }
 
 Strides contiguous_strides(const Shape& shape) {
+  static_cast<void>(numel(shape));  // refuses what overflows
   Strides strides = shape;
   dim_t stride = 1;
   for (int axis = shape.rank() - 1; axis >= 0; --axis) {
     strides[axis] = stride;
-    stride = checked_mul(stride, std::max<dim_t>(shape[axis], 1));
+    const bool overflows = __builtin_mul_overflow(stride, std::max<dim_t>(shape[axis], 1), &stride);
+    if (overflows) stride = 0;  // of an empty tensor: never used
   }
   return strides;
 }

@@ -41,7 +41,8 @@ class Dims {
 using Shape = Dims;
 using Strides = Dims;  // in elements, may be zero or negative
 
-std::string to_string(const Dims& dims);  // "[2, 4, 8]"
+std::string to_string(const Dims& dims);        // "[2, 4, 8]"
+std::string to_tuple_string(const Dims& dims);  // "(2, 4, 8)"
 
 // The number of elements; an error if it does not fit 63 bits or a dimension is negative.
 dim_t numel(const Shape& shape);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -31,8 +32,8 @@ std::byte* allocate(dim_t bytes, const Shape& shape, DType dtype) {
   }
   void* memory = ::operator new(static_cast<std::size_t>(bytes), kAlignment, std::nothrow);
   if (memory == nullptr) {
-    fail(Error::Kind::memory, "tensor: no memory for {} of {} ({} bytes)", shape,
-         name(dtype), bytes);
+    fail(Error::Kind::memory, "tensor: no memory for {} of {} ({} bytes)", shape, name(dtype),
+         bytes);
   }
   return static_cast<std::byte*>(memory);
 }
@@ -69,6 +70,18 @@ void copy_elements(To* to, const From* from, const MutableTensorView& to_view,
   }
 }
 
+void write_numbers(const Numbers& numbers, const MutableTensorView& to) {
+  if (to.rank() == 0) {
+    require(!numbers.is_list, "Tensor::of: a list stands where a number was expected");
+    to.set({}, numbers.value);
+    return;
+  }
+  require(numbers.is_list && std::ssize(numbers.list) == to.dim(0),
+          "Tensor::of: rows differ in length ({} and {})", to.dim(0), numbers.list.size());
+  dim_t i = 0;
+  for (const Numbers& part : numbers.list) write_numbers(part, to[i++]);
+}
+
 }  // namespace
 
 TensorView::TensorView(const void* data, DType dtype, const Shape& shape)
@@ -76,15 +89,13 @@ TensorView::TensorView(const void* data, DType dtype, const Shape& shape)
 
 TensorView::TensorView(const void* data, DType dtype, const Shape& shape, const Strides& strides)
     : data_(data), dtype_(dtype), shape_(shape), strides_(strides) {
-  require(shape.rank() == strides.rank(), "tensor: shape {} and strides {} differ in rank",
-          shape, strides);
-  require(data != nullptr || cephalo::numel(shape) == 0, "tensor: null data for shape {}",
-          shape);
+  require(shape.rank() == strides.rank(), "tensor: shape {} and strides {} differ in rank", shape,
+          strides);
+  require(data != nullptr || cephalo::numel(shape) == 0, "tensor: null data for shape {}", shape);
 }
 
 std::size_t TensorView::bytes() const {
-  return static_cast<std::size_t>(
-      checked_mul(numel(), static_cast<dim_t>(item_size(dtype_))));
+  return static_cast<std::size_t>(checked_mul(numel(), static_cast<dim_t>(item_size(dtype_))));
 }
 
 bool TensorView::is_contiguous() const {
@@ -103,8 +114,7 @@ void TensorView::fail_dtype(DType wanted) const {
 }
 
 dim_t TensorView::offset_of(const Dims& index) const {
-  require(index.rank() == rank(), "tensor: index {} does not fit shape {}", index,
-          shape_);
+  require(index.rank() == rank(), "tensor: index {} does not fit shape {}", index, shape_);
   dim_t offset = 0;
   for (int axis = 0; axis < rank(); ++axis) {
     require(index[axis] >= 0 && index[axis] < shape_[axis], "tensor: index {} outside shape {}",
@@ -116,9 +126,8 @@ dim_t TensorView::offset_of(const Dims& index) const {
 
 double TensorView::at(const Dims& index) const {
   const void* element = advance(data_, dtype_, offset_of(index));
-  return visit_dtype(dtype_, [&](auto zero) {
-    return load(*static_cast<const decltype(zero)*>(element));
-  });
+  return visit_dtype(dtype_,
+                     [&](auto zero) { return load(*static_cast<const decltype(zero)*>(element)); });
 }
 
 TensorView TensorView::select(int axis, dim_t index) const {
@@ -157,8 +166,7 @@ void MutableTensorView::fill(double value) const {
 }
 
 void MutableTensorView::copy_from(const TensorView& source) const {
-  require(source.shape() == shape_, "copy: shape {} into shape {}", source.shape(),
-          shape_);
+  require(source.shape() == shape_, "copy: shape {} into shape {}", source.shape(), shape_);
   if (numel() == 0) return;
   visit_dtype(dtype_, [&](auto to_zero) {
     visit_dtype(source.dtype(), [&](auto from_zero) {
@@ -220,39 +228,18 @@ Tensor Tensor::copy(const TensorView& source, DType dtype) {
   return tensor;
 }
 
-Tensor Tensor::of(Row values, DType dtype) {
-  Tensor tensor = empty({static_cast<dim_t>(values.size())}, dtype);
-  dim_t i = 0;
-  for (const double value : values) tensor.set({i++}, value);
-  return tensor;
-}
-
-Tensor Tensor::of(Rows rows, DType dtype) {
-  const auto columns = rows.size() == 0 ? dim_t{0} : static_cast<dim_t>(rows.begin()->size());
-  Tensor tensor = empty({static_cast<dim_t>(rows.size()), columns}, dtype);
-  dim_t i = 0;
-  for (const Row& row : rows) {
-    tensor.mutable_view()[i++].copy_from(of(row, DType::f64));
-  }
-  return tensor;
-}
-
-Tensor Tensor::of(std::initializer_list<Rows> blocks, DType dtype) {
-  Shape shape{static_cast<dim_t>(blocks.size()), 0, 0};
-  if (blocks.size() != 0) {
-    const Tensor first = of(*blocks.begin(), DType::f64);
-    shape = {shape[0], first.dim(0), first.dim(1)};
+Tensor Tensor::of(const Numbers& numbers, DType dtype) {
+  Shape shape;
+  for (const Numbers* at = &numbers; at->is_list; at = &at->list.front()) {
+    shape.push_back(std::ssize(at->list));
+    if (at->list.empty()) break;
   }
   Tensor tensor = empty(shape, dtype);
-  dim_t i = 0;
-  for (const Rows& rows : blocks) {
-    tensor.mutable_view()[i++].copy_from(of(rows, DType::f64));
-  }
+  write_numbers(numbers, tensor);
   return tensor;
 }
 
-Tensor::Tensor(Tensor&& other) noexcept
-    : TensorView(other), storage_(std::move(other.storage_)) {
+Tensor::Tensor(Tensor&& other) noexcept : TensorView(other), storage_(std::move(other.storage_)) {
   static_cast<TensorView&>(other) = TensorView();
 }
 

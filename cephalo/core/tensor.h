@@ -3,16 +3,18 @@
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
+#include <vector>
 
 #include "cephalo/core/dtype.h"
 #include "cephalo/core/shape.h"
 
 namespace cephalo {
 
-// A typed window on memory that somebody else owns: cheap to copy, any strides, read-only.
+// A typed window on memory that somebody else owns: cheap to copy, any strides, read-only. As with
+// std::string_view, the memory must outlive the view.
 class TensorView {
  public:
-  TensorView() = default;  // float32, shape [0]
+  TensorView() = default;                                         // float32, shape [0]
   TensorView(const void* data, DType dtype, const Shape& shape);  // dense, row-major
   TensorView(const void* data, DType dtype, const Shape& shape, const Strides& strides);
   template <typename T>
@@ -59,8 +61,7 @@ class TensorView {
 class MutableTensorView : public TensorView {
  public:
   MutableTensorView() = default;
-  MutableTensorView(void* data, DType dtype, const Shape& shape)
-      : TensorView(data, dtype, shape) {}
+  MutableTensorView(void* data, DType dtype, const Shape& shape) : TensorView(data, dtype, shape) {}
   MutableTensorView(void* data, DType dtype, const Shape& shape, const Strides& strides)
       : TensorView(data, dtype, shape, strides) {}
 
@@ -80,6 +81,15 @@ class MutableTensorView : public TensorView {
   MutableTensorView operator[](dim_t index) const { return select(0, index); }
 };
 
+// A number, or a list of such: what {{1, 2}, {3, 4}} means.
+struct Numbers {
+  Numbers(double single) : value(single) {}  // NOLINT: 1 stands for itself
+  Numbers(std::initializer_list<Numbers> several) : list(several), is_list(true) {}
+  double value = 0.0;
+  std::vector<Numbers> list;
+  bool is_list = false;
+};
+
 // Owns dense row-major memory, 64-byte aligned. Move-only; it is itself a view of what it owns, so
 // it passes wherever a TensorView is taken.
 class Tensor : public TensorView {
@@ -92,11 +102,7 @@ class Tensor : public TensorView {
   static Tensor copy(const TensorView& source, DType dtype);
 
   // Small tensors from written-out numbers: Tensor::of({{1, 2}, {3, 4}}).
-  using Row = std::initializer_list<double>;
-  using Rows = std::initializer_list<Row>;
-  static Tensor of(Row values, DType dtype = DType::f32);
-  static Tensor of(Rows rows, DType dtype = DType::f32);
-  static Tensor of(std::initializer_list<Rows> blocks, DType dtype = DType::f32);
+  static Tensor of(const Numbers& numbers, DType dtype = DType::f32);
 
   Tensor(Tensor&& other) noexcept;
   Tensor& operator=(Tensor&& other) noexcept;

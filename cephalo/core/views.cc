@@ -31,8 +31,8 @@ Shape complete_shape(const char* function, const TensorView& t, const Shape& wan
   }
   if (open >= 0 && known > 0) shape[open] = t.numel() / known;
   require((open < 0 || known > 0) && numel(shape) == t.numel(),
-          "{}: shape {} does not hold the {} elements of {}", function, wanted,
-          t.numel(), t.shape());
+          "{}: shape {} does not hold the {} elements of {}", function, wanted, t.numel(),
+          t.shape());
   return shape;
 }
 
@@ -49,8 +49,7 @@ std::optional<Strides> strides_for_view(const TensorView& t, const Shape& shape)
   for (int old = t.rank() - 1; old >= 0; --old) {
     old_count *= t.shape()[old];
     const bool group_ends =
-        old == 0 || (t.shape()[old - 1] != 1 &&
-                     t.strides()[old - 1] != step * old_count);
+        old == 0 || (t.shape()[old - 1] != 1 && t.strides()[old - 1] != step * old_count);
     if (!group_ends) continue;
     while (axis >= 0 && (new_count < old_count || shape[axis] == 1)) {
       strides[axis] = step * new_count;
@@ -91,8 +90,8 @@ TensorView transpose(const TensorView& t, int axis_a, int axis_b) {
 }
 
 TensorView permute(const TensorView& t, const Dims& axes) {
-  require(axes.rank() == t.rank(), "permute: {} names {} axes, shape {} has {}", axes,
-          axes.rank(), t.shape(), t.rank());
+  require(axes.rank() == t.rank(), "permute: {} names {} axes, shape {} has {}", axes, axes.rank(),
+          t.shape(), t.rank());
   Shape shape = t.shape();
   Strides strides = t.strides();
   std::array<bool, kMaxRank> used{};
@@ -121,8 +120,7 @@ std::vector<TensorView> chunk(const TensorView& t, int count, int axis) {
 
 TensorView broadcast_to(const TensorView& t, const Shape& shape) {
   const int missing = shape.rank() - t.rank();
-  require(missing >= 0, "broadcast_to: {} has more dimensions than {}", t.shape(),
-          shape);
+  require(missing >= 0, "broadcast_to: {} has more dimensions than {}", t.shape(), shape);
   Strides strides = shape;
   for (int axis = 0; axis < shape.rank(); ++axis) {
     if (axis < missing) {

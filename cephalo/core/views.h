@@ -27,7 +27,7 @@ TensorView permute(Tensor&&, const Dims&) = delete;
 std::vector<TensorView> chunk(const TensorView& t, int count, int axis);
 std::vector<TensorView> chunk(Tensor&&, int, int) = delete;
 
-// Repeats an axis of one element `times` times by stride 0, or any missing leading axes.
+// Repeats axes of one element, and leading axes that t does not have, by stride 0.
 TensorView broadcast_to(const TensorView& t, const Shape& shape);
 TensorView broadcast_to(Tensor&&, const Shape&) = delete;
 

@@ -9,6 +9,8 @@ Embedding::Embedding(dim_t rows, dim_t width, TorchGenerator& generator)
     : table_(generator.randn({rows, width})) {}
 
 Tensor Embedding::operator()(const TensorView& ids) const {
+  require_type(ids.dtype() == DType::i64 || ids.dtype() == DType::i32,
+               "embedding: ids are {}, int32 or int64 is needed", name(ids.dtype()));
   const Tensor flat = Tensor::copy(ids, DType::i64);
   const auto* id = flat.data_as<std::int64_t>();
   Shape shape = ids.shape();

@@ -125,7 +125,7 @@ TEST(AllocationsTest, code_without_tracing_allocates_no_less) {
   const Count hand = count_allocations([&] { by_hand(x, layer); });
   const Count traced = count_allocations([&] { layer.trace(x); });
   EXPECT_LE(call.large.size(), hand.large.size());
-  EXPECT_LE(call.small, 16);  // the mask's parts and its lengths
+  EXPECT_LE(call.small, 16);                               // the mask's parts and its lengths
   EXPECT_GT(traced.large.size(), call.large.size() + 10);  // a copy of every step
 }
 

@@ -54,7 +54,8 @@ TEST(AttendTest, any_strides_give_the_same_bits) {
   EXPECT_TRUE(same_bits(strided.context, attend(q, k, v, causal()).context));
   const TensorView reversed(v.data_as<float>() + v.numel() - 1, DType::f32, v.shape(),
                             {-v.strides()[0], -v.strides()[1], -v.strides()[2], -1});
-  EXPECT_TRUE(same_bits(attend(q, k, reversed).context, attend(q, k, Tensor::copy(reversed)).context));
+  EXPECT_TRUE(
+      same_bits(attend(q, k, reversed).context, attend(q, k, Tensor::copy(reversed)).context));
 }
 
 TEST(AttendTest, neighbouring_query_heads_share_a_kv_head) {
@@ -246,8 +247,7 @@ TEST(AttendTest, equals_pytorch_on_every_mask_and_grouping) {
   for (const auto& c : golden.at("cases")) {
     if (c.at("case") == "rotary") continue;  // a layer's matter
     const auto dim = [&](const char* key) { return c.at(key).get<dim_t>(); };
-    const Tensor q =
-        normal({dim("batch"), dim("num_heads"), dim("q_tokens"), dim("head_dim")}, 1);
+    const Tensor q = normal({dim("batch"), dim("num_heads"), dim("q_tokens"), dim("head_dim")}, 1);
     const Tensor k =
         normal({dim("batch"), dim("num_kv_heads"), dim("kv_tokens"), dim("head_dim")}, 2);
     const Tensor v = normal({dim("batch"), dim("num_kv_heads"), dim("kv_tokens"), dim("v_dim")}, 3);
@@ -267,7 +267,8 @@ TEST(AttendTest, equals_pytorch_on_every_mask_and_grouping) {
         const TensorView flat = view(lse, {-1});
         if (flat.at({i}) == -kInfinity) {
           ++empty;
-          MutableTensorView(lse.mutable_view().mutable_data(), dtype, {lse.numel()}).set({i}, -1e30);
+          MutableTensorView(lse.mutable_view().mutable_data(), dtype, {lse.numel()})
+              .set({i}, -1e30);
         }
       }
       EXPECT_EQ(empty, c.at("empty_rows").get<int>()) << c.at("case");

@@ -80,14 +80,15 @@ std::unique_ptr<MultiHeadAttention> golden_layer(const nlohmann::json& c) {
                                  .seed = seed,
                                  .dropout_stream = kTorch});
     case 4:
-      return std::make_unique<HeadWrapper>(HeadWrapperOptions{.d_in = dim("d_in"),
-                                                              .d_out = dim("d_out"),
-                                                              .context_length = dim("context_length"),
-                                                              .dropout = dropout,
-                                                              .num_heads = dim("num_heads"),
-                                                              .qkv_bias = bias,
-                                                              .seed = seed,
-                                                              .dropout_stream = kTorch});
+      return std::make_unique<HeadWrapper>(
+          HeadWrapperOptions{.d_in = dim("d_in"),
+                             .d_out = dim("d_out"),
+                             .context_length = dim("context_length"),
+                             .dropout = dropout,
+                             .num_heads = dim("num_heads"),
+                             .qkv_bias = bias,
+                             .seed = seed,
+                             .dropout_stream = kTorch});
     case 5:
       return std::make_unique<MultiHeadAttention>(
           MultiHeadAttentionOptions{.d_in = dim("d_in"),
@@ -205,7 +206,8 @@ TEST(LadderTest, rotary_layers_equal_pytorch) {
 
 TEST(LadderTest, a_head_wrapper_stacked_into_one_projection_gives_the_same_output) {
   HeadWrapper wrapper({.d_in = 12, .d_out = 4, .context_length = 8, .num_heads = 3, .seed = 1});
-  MultiHeadAttention stacked({.d_in = 12, .d_out = 12, .num_heads = 3, .out_proj = false, .seed = 2});
+  MultiHeadAttention stacked(
+      {.d_in = 12, .d_out = 12, .num_heads = 3, .out_proj = false, .seed = 2});
   for (const char* name : {"W_query", "W_key", "W_value"}) {
     Tensor rows = Tensor::empty({12, 12});
     for (dim_t h = 0; h < 3; ++h) {
@@ -264,8 +266,9 @@ TEST(LadderTest, presets_have_the_published_parameter_counts) {
     EXPECT_EQ(parameter_count(preset(name)), count) << name;
   }
   EXPECT_EQ(MultiHeadAttention(preset("gpt2-small")).parameter_count(), 2360064);
-  EXPECT_EQ(testing::error_of([] { preset("gpt5"); }),
-            "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
+  EXPECT_EQ(
+      testing::error_of([] { preset("gpt5"); }),
+      "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
 }
 
 TEST(LadderTest, changing_future_tokens_changes_no_earlier_output) {

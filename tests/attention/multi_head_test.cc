@@ -49,7 +49,8 @@ TEST(MultiHeadTest, grouped_heads_equal_a_layer_with_repeated_key_and_value_rows
     Tensor repeated = Tensor::empty({6 * width, 10});
     for (dim_t h = 0; h < 6; ++h) {
       const dim_t kv = h / 3;
-      repeated.mutable_view().slice(0, h * width, (h + 1) * width)
+      repeated.mutable_view()
+          .slice(0, h * width, (h + 1) * width)
           .copy_from(rows.slice(0, kv * width, (kv + 1) * width));
     }
     full.update(name, repeated);
@@ -117,6 +118,7 @@ TEST(MultiHeadTest, seeds_are_told_and_streams_continue) {
   MultiHeadAttention first(one);
   MultiHeadAttention second(one);
   EXPECT_FALSE(same_bits(first(x), second(x)));
+  EXPECT_NE(first.seed(), second.seed());  // so that they do not share their dropout
   one.seed = 5;
   EXPECT_EQ(error_of([&] { MultiHeadAttention both(one); }),
             "MultiHeadAttention: give a seed or a generator to continue, not both");
@@ -183,7 +185,9 @@ TEST(MultiHeadTest, parameters_are_found_and_updated_by_name) {
   EXPECT_EQ(error_of([&] { layer.parameter("W_q"); }),
             "parameters: there is no W_q; this layer has W_query.weight, W_key.weight, "
             "W_value.weight, out_proj.weight, out_proj.bias");
-  EXPECT_EQ(error_of([&] { layer.update("W_query.weight", Tensor::zeros({4, 3})); }),
+  EXPECT_EQ(error_of([&] {
+              layer.update("W_query.weight", Tensor::zeros({4, 3}));
+            }),
             "MultiHeadAttention: W_query.weight has shape [4, 4], not [4, 3]");
 }
 

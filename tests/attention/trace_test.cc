@@ -21,7 +21,8 @@ std::vector<std::string> keys_of(const Trace& trace) {
 }
 
 TEST(TraceTest, a_multi_head_trace_has_the_steps_in_order) {
-  MultiHeadAttention layer({.d_in = 8, .d_out = 8, .context_length = 16, .num_heads = 2, .seed = 1});
+  MultiHeadAttention layer(
+      {.d_in = 8, .d_out = 8, .context_length = 16, .num_heads = 2, .seed = 1});
   const Trace trace = layer.trace(normal({2, 4, 8}, 1));
   EXPECT_EQ(keys_of(trace),
             (std::vector<std::string>{"x", "q", "k", "v", "q_split", "k_split", "v_split",
@@ -49,7 +50,8 @@ TEST(TraceTest, it_tells_where_memory_moved) {
 
 TEST(TraceTest, its_values_are_those_of_the_call) {
   for (const double dropout : {0.0, 0.4}) {
-    MultiHeadAttention layer({.d_in = 8, .d_out = 8, .dropout = dropout, .num_heads = 2, .seed = 1});
+    MultiHeadAttention layer(
+        {.d_in = 8, .d_out = 8, .dropout = dropout, .num_heads = 2, .seed = 1});
     const Tensor x = normal({2, 5, 8}, 1);
     const Trace trace = layer.trace(x, {.call = 3});
     EXPECT_TRUE(same_bits(trace.at("output").value, layer(x, {.call = 3})));
@@ -57,7 +59,8 @@ TEST(TraceTest, its_values_are_those_of_the_call) {
     const Tensor scaled = multiply(trace.at("scores_masked").value, 0.5);
     EXPECT_TRUE(same_bits(trace.at("scores_scaled").value, scaled));
     EXPECT_TRUE(same_bits(trace.at("weights").value, softmax(scaled)));
-    EXPECT_EQ(same_bits(trace.at("weights").value, trace.at("weights_dropped").value), dropout == 0.0);
+    EXPECT_EQ(same_bits(trace.at("weights").value, trace.at("weights_dropped").value),
+              dropout == 0.0);
     EXPECT_TRUE(same_bits(trace.at("context_heads").value,
                           matmul(trace.at("weights_dropped").value, trace.at("v_heads").value)));
   }
@@ -78,7 +81,8 @@ TEST(TraceTest, every_rung_can_be_traced) {
   EXPECT_EQ(keys_of(trace_simple_attention(x)),
             (std::vector<std::string>{"x", "scores", "scores_masked", "scores_scaled", "weights",
                                       "weights_dropped", "context"}));
-  EXPECT_TRUE(same_bits(trace_simple_attention(x).at("context").value, simple_attention(x).context));
+  EXPECT_TRUE(
+      same_bits(trace_simple_attention(x).at("context").value, simple_attention(x).context));
   SelfAttention self({.d_in = 6, .d_out = 4, .seed = 1});
   EXPECT_EQ(keys_of(self.trace(x)),
             (std::vector<std::string>{"x", "q", "k", "v", "scores", "scores_masked",
@@ -93,6 +97,16 @@ TEST(TraceTest, every_rung_can_be_traced) {
   FastMultiHeadAttention fast({.d_model = 6, .num_heads = 2, .seed = 1});
   EXPECT_TRUE(same_bits(fast.trace(x).at("output").value, fast(x)));
   EXPECT_EQ(fast.trace(x).at("v").formula, "v = qkv_proj(x).chunk(3)[2]");
+}
+
+TEST(TraceTest, cross_attention_and_empty_rows_are_told) {
+  MultiHeadAttention layer({.d_in = 8, .d_out = 8, .num_heads = 2, .seed = 1});
+  const Tensor memory = normal({1, 2, 8}, 2);
+  const TensorView kv = memory;
+  const Trace trace = layer.trace(normal({1, 4, 8}, 1), {.kv = &kv});
+  EXPECT_EQ(trace.at("q").formula, "q = x W_query");
+  EXPECT_EQ(trace.at("k").formula, "k = kv W_key");
+  EXPECT_EQ(trace.at("weights").note, "rows sum to 1, empty ones to 0");
 }
 
 TEST(TraceTest, every_step_is_explained) {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <functional>
+#include <limits>
 #include <stdexcept>
 
 #include "cephalo/attention/ladder.h"
@@ -33,8 +33,9 @@ Error::Kind kind_of(const std::function<void()>& call) {
 }
 
 TEST(TrustTest, A1_sizes_of_a_layer) {
-  EXPECT_EQ(error_of_layer({.d_in = 64, .d_out = 256, .num_heads = 12}),
-            "MultiHeadAttention: d_out (256) must be divisible by num_heads (12); 8 or 16 heads fit");
+  EXPECT_EQ(
+      error_of_layer({.d_in = 64, .d_out = 256, .num_heads = 12}),
+      "MultiHeadAttention: d_out (256) must be divisible by num_heads (12); 8 or 16 heads fit");
   EXPECT_EQ(error_of_layer({.d_in = 64, .d_out = 2, .num_heads = 3}),
             "MultiHeadAttention: d_out (2) must be divisible by num_heads (3); 2 heads fit");
   EXPECT_EQ(error_of_layer({.d_in = 64, .d_out = 64, .num_heads = 0}),
@@ -46,17 +47,31 @@ TEST(TrustTest, A1_sizes_of_a_layer) {
             "MultiHeadAttention: num_heads (4) must be a multiple of num_kv_heads (3)");
   EXPECT_EQ(error_of_layer({.d_in = 8, .d_out = 6, .num_heads = 2, .rotary = Rotary{}}),
             "MultiHeadAttention: rotary needs an even head_dim, got 3");
-  EXPECT_EQ(error_of([] { EasyMultiHeadAttention easy({.d_model = 10, .num_heads = 4}); }),
-            "EasyMultiHeadAttention: d_out (10) must be divisible by num_heads (4); 2 or 5 heads fit");
+  EXPECT_EQ(
+      error_of([] { EasyMultiHeadAttention easy({.d_model = 10, .num_heads = 4}); }),
+      "EasyMultiHeadAttention: d_model (10) must be divisible by num_heads (4); 2 or 5 heads fit");
   EXPECT_EQ(error_of([] { HeadWrapper wrapper({.d_in = 4, .d_out = 2, .num_heads = 0}); }),
-            "HeadWrapper: d_out (0) must be > 0");
+            "HeadWrapper: num_heads (0) must be > 0");
+  // No search for a number of heads that fits takes long, and no width wraps around.
+  EXPECT_EQ(error_of_layer({.d_in = 4, .d_out = 256, .num_heads = dim_t{1} << 40}),
+            "MultiHeadAttention: d_out (256) must be divisible by num_heads (1099511627776); 256 "
+            "heads fit");
+  EXPECT_NE(error_of_layer({.d_in = 4, .d_out = 8, .num_heads = 8, .v_dim = dim_t{1} << 61})
+                .find("size overflows"),
+            std::string::npos);
+  EXPECT_EQ(error_of_layer({.d_in = 4, .d_out = 4, .rotary = Rotary{.base = 0.0}}),
+            "MultiHeadAttention: the base of rotary (0) must be > 0 and finite");
 }
 
 TEST(TrustTest, A2_shapes_and_types_that_do_not_fit) {
   MultiHeadAttention layer({.d_in = 6, .d_out = 8, .num_heads = 2, .seed = 1});
-  EXPECT_EQ(error_of([&] { layer(normal({2, 3, 5}, 1)); }),
+  EXPECT_EQ(error_of([&] {
+              layer(normal({2, 3, 5}, 1));
+            }),
             "MultiHeadAttention: the last dimension of x [2, 3, 5] must be d_in (6)");
-  EXPECT_EQ(error_of([&] { layer(normal({2, 3, 4, 6}, 1)); }),
+  EXPECT_EQ(error_of([&] {
+              layer(normal({2, 3, 4, 6}, 1));
+            }),
             "MultiHeadAttention: x [2, 3, 4, 6] must be [batch, tokens, 6] or [tokens, 6]");
   EXPECT_EQ(error_of([&] { layer(normal({6}, 1)); }),
             "MultiHeadAttention: x [6] must be [batch, tokens, 6] or [tokens, 6]");
@@ -64,7 +79,8 @@ TEST(TrustTest, A2_shapes_and_types_that_do_not_fit) {
   const auto attended = [&](const TensorView& a, const TensorView& k, const TensorView& v) {
     return error_of([&] { attend(a, k, v); });
   };
-  EXPECT_EQ(attended(q, normal({1, 4, 3, 8}, 1), q), "attend: batch of q (2), k (1) and v (2) differ");
+  EXPECT_EQ(attended(q, normal({1, 4, 3, 8}, 1), q),
+            "attend: batch of q (2), k (1) and v (2) differ");
   EXPECT_EQ(attended(q, q, normal({2, 4, 5, 8}, 1)),
             "attend: kv_tokens of k (3) and v (5) differ: k [2, 4, 3, 8], v [2, 4, 5, 8]");
   EXPECT_EQ(attended(q, normal({2, 4, 3, 7}, 1), q),
@@ -83,9 +99,10 @@ TEST(TrustTest, A2_shapes_and_types_that_do_not_fit) {
             "attend: num_heads (0) and num_kv_heads (0) must be > 0");
   const Tensor half = Tensor::copy(q, DType::f16);
   EXPECT_EQ(attended(q, q, half), "attend: k is float32 but v is float16; they must be the same");
-  EXPECT_EQ(attended(half, q, q),
-            "attend: q is float16 but k and v are float32; they must be the same, or q float32 over "
-            "16-bit k and v");
+  EXPECT_EQ(
+      attended(half, q, q),
+      "attend: q is float16 but k and v are float32; they must be the same, or q float32 over "
+      "16-bit k and v");
   EXPECT_EQ(attended(Tensor::copy(q, DType::i32), q, q),
             "attend: q is int32, a floating-point type is needed");
   EXPECT_EQ(kind_of([&] { attend(half, q, q); }), Error::Kind::type);
@@ -93,7 +110,9 @@ TEST(TrustTest, A2_shapes_and_types_that_do_not_fit) {
 
 TEST(TrustTest, A3_more_tokens_than_context_length) {
   MultiHeadAttention layer({.d_in = 4, .d_out = 4, .context_length = 5, .seed = 1});
-  EXPECT_EQ(error_of([&] { layer(normal({1, 6, 4}, 1)); }),
+  EXPECT_EQ(error_of([&] {
+              layer(normal({1, 6, 4}, 1));
+            }),
             "MultiHeadAttention: tokens (6) exceed context_length (5)");
   EXPECT_EQ(layer(normal({1, 5, 4}, 1)).shape(), (Shape{1, 5, 4}));  // still usable
 }
@@ -118,6 +137,9 @@ TEST(TrustTest, A5_empty_sequences_and_batches) {
   MultiHeadAttention layer({.d_in = 4, .d_out = 6, .num_heads = 2, .seed = 1});
   EXPECT_EQ(layer(Tensor::empty({2, 0, 4})).shape(), (Shape{2, 0, 6}));
   EXPECT_EQ(layer(Tensor::empty({0, 3, 4})).shape(), (Shape{0, 3, 6}));
+  const Mask no_lengths = lengths({});
+  EXPECT_EQ(layer(Tensor::empty({0, 3, 4}), {.mask = no_lengths}).shape(), (Shape{0, 3, 6}));
+  EXPECT_EQ(Tensor::empty({0, dim_t{1} << 40, dim_t{1} << 40}).numel(), 0);
   EXPECT_EQ(layer(Tensor::empty({0, 4})).shape(), (Shape{0, 6}));
   EXPECT_EQ(simple_attention(Tensor::empty({0, 4})).context.shape(), (Shape{0, 4}));
 }
@@ -158,10 +180,8 @@ TEST(TrustTest, A8_extreme_scores) {
     const Tensor k = Tensor::zeros({scores.dim(1), 1});
     return attend(q, k, k, bias(scores), {.return_weights = true}).weights;
   };
-  const Tensor weights = weights_of(Tensor::of({{1e4, -1e4, 1e4},
-                                                {-1e4, -1e4, -1e4},
-                                                {hidden, 3, hidden},
-                                                {1e-42, 0, -1e-42}}));
+  const Tensor weights = weights_of(
+      Tensor::of({{1e4, -1e4, 1e4}, {-1e4, -1e4, -1e4}, {hidden, 3, hidden}, {1e-42, 0, -1e-42}}));
   for (dim_t i = 0; i < 4; ++i) {
     double sum = 0.0;
     for (dim_t j = 0; j < 3; ++j) sum += weights.at({i, j});

@@ -151,13 +151,34 @@ class Mistakes(unittest.TestCase):
                      "--num-heads", "12abc")
         self.refuses(2, "--dropout: '1' is not a number from 0 to below 1", "trace", "--dropout", "1")
 
-    def test_sizes_that_do_not_fit_are_status_1(self):
-        self.refuses(1, "MultiHeadAttention: d_out (768) must be divisible by num_heads (11); "
+    def test_sizes_that_do_not_fit(self):
+        self.refuses(2, "MultiHeadAttention: d_out (768) must be divisible by num_heads (11); "
                         "8 or 12 heads fit", "trace", "--num-heads", "11")
-        self.refuses(1, "embedding: tokens (6) exceed context_length (5)", "trace",
+        self.refuses(2, "embedding: tokens (6) exceed context_length (5)", "trace",
                      "--context-length", "5")
-        self.refuses(1, "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, "
+        self.refuses(2, "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, "
                         "gpt2-xl, gpt3", "trace", "--preset", "gpt5")
+
+    def test_flags_without_a_use_are_refused(self):
+        self.refuses(2, "--train: rung 2 has no such option", "trace", "--rung", "2", "--train")
+        self.refuses(2, "--parameters: only with --json", "trace", "--parameters")
+
+    def test_control_characters_never_reach_the_terminal(self):
+        for text in ("1\n2", "\x1b[31m", "\u009b31m"):
+            result = cephalo("trace", "--seed", text)
+            self.assertEqual(result.returncode, 2)
+            self.assertEqual(len(result.stderr.splitlines()), 1)
+            self.assertNotRegex(result.stderr, "[\x1b\u0080-\u009f]")
+
+    def test_nobody_listening(self):
+        for redirect, status in (("2>&-", 2), (">/dev/full 2>&1", 2)):
+            self.assertEqual(subprocess.run(f"{CEPHALO} trace --rung 9 {redirect}",
+                                            shell=True).returncode, status)
+        for arguments in ("trace", "--help", "trace --help", "--version"):
+            result = subprocess.run(f"{CEPHALO} {arguments} >/dev/full", shell=True,
+                                    capture_output=True, text=True)
+            self.assertEqual(result.returncode, 1)
+            self.assertEqual(result.stderr, "error: stdout: the output could not be written\n")
 
     def test_a_closed_pipe_is_a_quiet_failure(self):
         process = subprocess.Popen([CEPHALO, "trace", "--json"], stdout=subprocess.PIPE,

@@ -167,6 +167,13 @@ TEST(MaskTest, a_mask_draws_itself) {
   EXPECT_NE(large.find("     0  + . ."), std::string::npos);
 }
 
+TEST(MaskTest, drawing_knows_how_many_sequences_the_parts_speak_of) {
+  EXPECT_EQ(lengths({1}, {1, 2}).draw(2, 2, 0, 1),
+            "lengths([1], [1, 2]), 2 queries x 2 keys\n     0  # .\n     1  # .\n");
+  EXPECT_EQ(error_of([] { static_cast<void>(causal().draw(2, 2, -1)); }),
+            "draw: head (-1) and batch (0) must be >= 0");
+}
+
 TEST(MaskTest, a_temporary_tensor_moves_into_the_mask) {
   Mask mask;
   {
@@ -181,7 +188,8 @@ TEST(MaskTest, a_temporary_tensor_moves_into_the_mask) {
 
 TEST(MaskTest, alibi_slopes_are_the_papers) {
   const std::vector<float> eight = alibi_slopes(8);
-  for (int h = 0; h < 8; ++h) EXPECT_FLOAT_EQ(eight[static_cast<std::size_t>(h)], std::ldexp(1.0F, -h - 1));
+  for (int h = 0; h < 8; ++h)
+    EXPECT_FLOAT_EQ(eight[static_cast<std::size_t>(h)], std::ldexp(1.0F, -h - 1));
   // Twelve heads: those of eight, then every second one of sixteen.
   const std::vector<float> twelve = alibi_slopes(12);
   const std::vector<float> sixteen = alibi_slopes(16);

@@ -76,18 +76,19 @@ TEST(OpsTest, results_do_not_depend_on_the_number_of_threads) {
   const Tensor x = normal({97, 257}, 1);
   const Tensor weight = normal({300, 257}, 2);
   const Tensor alone = [&] {
-    const ThreadLimit one(1);
+    const UseThreads one(1);
     return linear(x, weight);
   }();
   for (const int count : {2, 3, 7, 10000}) {
-    const ThreadLimit limit(count);
+    const UseThreads limit(count);
     EXPECT_TRUE(same_bits(linear(x, weight), alone)) << count;
   }
 }
 
 TEST(OpsTest, softmax_rows_sum_to_one_and_a_hidden_row_is_zero) {
   const double hidden = -std::numeric_limits<double>::infinity();
-  const Tensor t = Tensor::of({{0, 1, 2}, {hidden, 5, hidden}, {hidden, hidden, hidden}, {1e4, 1e4, -1e4}});
+  const Tensor t =
+      Tensor::of({{0, 1, 2}, {hidden, 5, hidden}, {hidden, hidden, hidden}, {1e4, 1e4, -1e4}});
   const Tensor weights = softmax(t);
   const double sum = 1 + std::exp(1) + std::exp(2);
   EXPECT_NEAR(weights.at({0, 2}), std::exp(2) / sum, 1e-7);
@@ -110,6 +111,40 @@ TEST(OpsTest, triu_and_masked_fill_hide_the_future) {
   EXPECT_EQ(to_string(filled[1], 0), "[[7, -1, -1],\n [7, 7, -1],\n [7, 7, 7]]");
 }
 
+TEST(OpsTest, dropout_draws_in_the_order_of_memory_as_pytorch_does) {
+  const Tensor ones = Tensor::full({3, 4}, 1.0);
+  TorchGenerator a(7);
+  TorchGenerator b(7);
+  const Tensor straight = dropout(ones, 0.5, a);
+  const Tensor turned = dropout(transpose(ones, 0, 1), 0.5, b);
+  EXPECT_TRUE(same_bits(transpose(turned, 0, 1), straight));
+  TorchGenerator c(7);
+  const Tensor wide = dropout(Tensor::full({9}, 1.0, DType::f64), 0.1, c);
+  for (dim_t i = 0; i < 9; ++i) {
+    EXPECT_TRUE(wide.at({i}) == 0.0 || wide.at({i}) == 1.0 / 0.9) << wide.at({i});
+  }
+}
+
+TEST(OpsTest, integers_are_filled_without_surprise) {
+  const std::int64_t large = (std::int64_t{1} << 53) + 1;  // no double
+  Tensor t = Tensor::zeros({1, 2}, DType::i64);
+  t.mutable_data_as<std::int64_t>()[0] = large;
+  const Tensor filled =
+      masked_fill(t, Tensor::of({{0, 1}}), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(filled.data_as<std::int64_t>()[0], large);
+  EXPECT_EQ(filled.data_as<std::int64_t>()[1], std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(to_string(filled), "[[9007199254740993, -9223372036854775808]]");
+  EXPECT_EQ(triu(t, std::numeric_limits<dim_t>::max()).data_as<std::int64_t>()[0], 0);
+  EXPECT_EQ(triu(t, std::numeric_limits<dim_t>::min()).data_as<std::int64_t>()[0], large);
+}
+
+TEST(OpsTest, results_in_16_bits_are_rounded_once) {
+  // The sum 1 + 2^-8 + 2^-30 lies just above a tie of bfloat16; by way of float32 it would hit it.
+  const Tensor a = Tensor::of({{1, 1, 1}}, DType::bf16);
+  const Tensor b = Tensor::of({{1}, {0x1p-8}, {0x1p-30}}, DType::bf16);
+  EXPECT_EQ(matmul(a, b).at({0, 0}), 1.0 + 0x1p-7);
+}
+
 TEST(OpsTest, dropout_keeps_and_grows_or_drops) {
   TorchGenerator generator(123);
   const Tensor ones = Tensor::full({1000}, 1.0);
@@ -129,7 +164,9 @@ TEST(OpsTest, misuse_names_the_shapes) {
   const Tensor a = normal({2, 3}, 1);
   EXPECT_EQ(error_of([&] { matmul(a, a); }),
             "matmul: [2, 3] does not multiply [2, 3]; shapes must be [..., M, K] and [..., K, N]");
-  EXPECT_EQ(error_of([&] { linear(a, normal({4, 2}, 1)); }),
+  EXPECT_EQ(error_of([&] {
+              linear(a, normal({4, 2}, 1));
+            }),
             "linear: x [2, 3] does not fit weight [4, 2] ([d_out, d_in])");
   EXPECT_EQ(error_of([&] { softmax(Tensor::zeros({2}, DType::i32)); }),
             "softmax: int32 is not a floating-point type");

@@ -28,7 +28,7 @@ std::vector<int> count_pieces(dim_t pieces) {
 
 TEST(ParallelTest, every_piece_runs_once_for_any_thread_count) {
   for (const int count : {0, 1, 2, 3, 7, 10000}) {
-    const ThreadLimit limit(count);
+    const UseThreads limit(count);
     for (const dim_t pieces : {0, 1, 2, 100, 5000}) {
       EXPECT_EQ(count_pieces(pieces), std::vector<int>(static_cast<std::size_t>(pieces), 1));
     }
@@ -36,14 +36,14 @@ TEST(ParallelTest, every_piece_runs_once_for_any_thread_count) {
 }
 
 TEST(ParallelTest, small_work_stays_in_the_calling_thread) {
-  const ThreadLimit limit(4);
+  const UseThreads limit(4);
   const auto self = std::this_thread::get_id();
   parallel_for({.pieces = 100, .flops = 1000},
                [&](dim_t, std::byte*) { EXPECT_EQ(std::this_thread::get_id(), self); });
 }
 
 TEST(ParallelTest, several_threads_do_take_part) {
-  const ThreadLimit limit(4);
+  const UseThreads limit(4);
   std::mutex mutex;
   std::set<std::thread::id> seen;
   // A piece waits until somebody else has come, so this ends only with two threads at work.
@@ -58,7 +58,7 @@ TEST(ParallelTest, several_threads_do_take_part) {
 }
 
 TEST(ParallelTest, scratch_is_aligned_and_each_threads_own) {
-  const ThreadLimit limit(4);
+  const UseThreads limit(4);
   std::atomic<int> clashes{0};
   parallel_for({.pieces = 200, .flops = kPlenty, .scratch_bytes = 1000},
                [&](dim_t piece, std::byte* scratch) {
@@ -73,7 +73,7 @@ TEST(ParallelTest, scratch_is_aligned_and_each_threads_own) {
 }
 
 TEST(ParallelTest, a_nested_region_runs_in_its_callers_thread_with_scratch_of_its_own) {
-  const ThreadLimit limit(3);
+  const UseThreads limit(3);
   std::atomic<int> wrong{0};
   parallel_for({.pieces = 20, .flops = kPlenty, .scratch_bytes = 64},
                [&](dim_t piece, std::byte* outer) {
@@ -91,7 +91,7 @@ TEST(ParallelTest, a_nested_region_runs_in_its_callers_thread_with_scratch_of_it
 
 TEST(ParallelTest, an_exception_reaches_the_caller_and_the_pool_lives_on) {
   for (const int count : {1, 2, 5}) {
-    const ThreadLimit limit(count);
+    const UseThreads limit(count);
     EXPECT_EQ(testing::error_of([] {
                 parallel_for({.pieces = 100, .flops = kPlenty}, [](dim_t piece, std::byte*) {
                   if (piece == 50) throw std::runtime_error("piece 50");
@@ -107,7 +107,7 @@ TEST(ParallelTest, any_number_of_callers_at_once) {
   std::atomic<int> wrong{0};
   for (int c = 0; c < 16; ++c) {
     callers.emplace_back([&, c] {
-      const ThreadLimit limit(c % 4 + 1);
+      const UseThreads limit(c % 4 + 1);
       for (int round = 0; round < 50; ++round) {
         if (count_pieces(64) != std::vector<int>(64, 1)) ++wrong;
       }
@@ -119,7 +119,7 @@ TEST(ParallelTest, any_number_of_callers_at_once) {
 
 #if !defined(__SANITIZE_THREAD__)  // TSan does not follow a fork of a process with threads
 TEST(ParallelTest, a_forked_child_starts_a_pool_of_its_own) {
-  const ThreadLimit limit(3);
+  const UseThreads limit(3);
   count_pieces(1000);  // the parent's workers are up
   const pid_t child = fork();
   ASSERT_GE(child, 0);

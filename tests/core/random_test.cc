@@ -79,7 +79,8 @@ TEST(RandomTest, strided_tensors_are_filled_in_index_order) {
   Tensor dense = Tensor::empty({3, 4});
   Tensor turned = Tensor::empty({4, 3});
   TorchGenerator(1).uniform(dense, 0, 1);
-  TorchGenerator(1).uniform({turned.mutable_view().mutable_data(), DType::f32, {3, 4}, {1, 3}}, 0, 1);
+  TorchGenerator(1).uniform({turned.mutable_view().mutable_data(), DType::f32, {3, 4}, {1, 3}}, 0,
+                            1);
   EXPECT_EQ(dense.at({2, 1}), turned.at({1, 2}));
 }
 

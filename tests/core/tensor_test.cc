@@ -26,6 +26,11 @@ TEST(TensorTest, numbers_written_out_land_in_row_major_order) {
   EXPECT_EQ(t.shape(), (Shape{2, 2, 2}));
   for (dim_t k = 0; k < 8; ++k) EXPECT_EQ(t.data_as<float>()[k], static_cast<float>(k + 1));
   EXPECT_EQ(t.at({1, 0, 1}), 6.0);
+  EXPECT_EQ(Tensor::of({{1}, {2}}).shape(), (Shape{2, 1}));
+  EXPECT_EQ(Tensor::of({{1, 2}}).shape(), (Shape{1, 2}));
+  EXPECT_EQ(Tensor::of(3).shape(), Shape{});
+  EXPECT_EQ(error_of([] { Tensor::of({{1, 2}, {3}}); }),
+            "Tensor::of: rows differ in length (2 and 1)");
   EXPECT_EQ(to_string(t[0]), "[[1.0000, 2.0000],\n [3.0000, 4.0000]]");
 }
 
@@ -74,7 +79,9 @@ TEST(TensorTest, misuse_names_the_numbers) {
 }
 
 TEST(TensorTest, sizes_that_overflow_or_exceed_the_machine_are_refused) {
-  EXPECT_EQ(error_of([] { Tensor::empty({dim_t{1} << 40, dim_t{1} << 40}); }),
+  EXPECT_EQ(error_of([] {
+              Tensor::empty({dim_t{1} << 40, dim_t{1} << 40});
+            }),
             "shape: size of [1099511627776, 1099511627776] overflows");
   EXPECT_NE(error_of([] { Tensor::empty({dim_t{1} << 62}); }).find("size overflows"),
             std::string::npos);

@@ -29,7 +29,9 @@ TEST(ViewsTest, view_changes_the_shape_and_no_memory) {
 TEST(ViewsTest, view_of_a_transposed_tensor_says_to_call_contiguous) {
   const Tensor t = counting({2, 3, 4});
   const TensorView turned = transpose(t, 1, 2);
-  EXPECT_EQ(error_of([&] { view(turned, {2, 12}); }),
+  EXPECT_EQ(error_of([&] {
+              view(turned, {2, 12});
+            }),
             "view: [2, 4, 3] with strides [12, 1, 4] cannot be seen as [2, 12] without moving "
             "memory; call contiguous first, or use reshape");
   const auto dense = contiguous(turned);
@@ -84,13 +86,18 @@ TEST(ViewsTest, contiguous_of_dense_memory_copies_nothing) {
 
 TEST(ViewsTest, misuse_names_the_numbers) {
   const Tensor t = counting({2, 3});
-  EXPECT_EQ(error_of([&] { view(t, {4, 2}); }),
+  EXPECT_EQ(error_of([&] {
+              view(t, {4, 2});
+            }),
             "view: shape [4, 2] does not hold the 6 elements of [2, 3]");
   EXPECT_EQ(error_of([&] { view(t, {-1, -1}); }), "view: only one dimension of [-1, -1] may be -1");
-  EXPECT_EQ(error_of([&] { transpose(t, 0, 2); }), "transpose: axis 2 does not exist in shape [2, 3]");
+  EXPECT_EQ(error_of([&] { transpose(t, 0, 2); }),
+            "transpose: axis 2 does not exist in shape [2, 3]");
   EXPECT_EQ(error_of([&] { permute(t, {0, 0}); }), "permute: axis 0 appears twice in [0, 0]");
   EXPECT_EQ(error_of([&] { chunk(t, 0, 0); }), "chunk: count (0) must be > 0");
-  EXPECT_EQ(error_of([&] { broadcast_to(t, {2, 4}); }),
+  EXPECT_EQ(error_of([&] {
+              broadcast_to(t, {2, 4});
+            }),
             "broadcast_to: [2, 3] does not broadcast to [2, 4]");
 }
 

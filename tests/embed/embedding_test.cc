@@ -17,7 +17,8 @@ TEST(EmbeddingTest, x_is_the_tokens_row_plus_the_positions_row) {
   const Tensor x = embed_tokens(tokens, positions, ids);
   EXPECT_EQ(x.shape(), (Shape{2, 3, 4}));
   for (dim_t d = 0; d < 4; ++d) {
-    EXPECT_EQ(x.at({1, 2, d}), static_cast<float>(tokens.table().at({7, d}) + positions.table().at({2, d})));
+    EXPECT_EQ(x.at({1, 2, d}),
+              static_cast<float>(tokens.table().at({7, d}) + positions.table().at({2, d})));
   }
 }
 
@@ -28,6 +29,8 @@ TEST(EmbeddingTest, an_id_outside_the_table_is_named_A14) {
   ids.set({1}, 10);
   EXPECT_EQ(testing::error_of([&] { tokens(ids); }),
             "embedding: id 10 at position 1 is outside the table of 10 rows");
+  EXPECT_EQ(testing::error_of([&] { tokens(Tensor::of({1.5})); }),
+            "embedding: ids are float32, int32 or int64 is needed");
   ids.set({1}, -1);
   EXPECT_EQ(testing::error_of([&] { tokens(ids); }),
             "embedding: id -1 at position 1 is outside the table of 10 rows");

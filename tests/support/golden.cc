@@ -60,7 +60,8 @@ int golden_differing_bits(const nlohmann::json& golden, const TensorView& ours) 
   const bool is_double = ours.dtype() == DType::f64;
   int differing = 0;
   for_samples(golden, ours, [&](double theirs, double mine) {
-    const bool equal = is_double ? theirs == mine : static_cast<float>(theirs) == static_cast<float>(mine);
+    const bool equal =
+        is_double ? theirs == mine : static_cast<float>(theirs) == static_cast<float>(mine);
     differing += equal ? 0 : 1;
   });
   return differing;

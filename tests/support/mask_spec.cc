@@ -182,14 +182,16 @@ MaskTable::MaskTable(const MaskSpec& spec, const MaskExtent& e) {
 
 const std::vector<std::string>& mask_part_names() {
   static const std::vector<std::string> names = {
-      "none", "causal",    "prefix", "window", "top_left", "offset", "kv_lengths",
+      "none",    "causal",    "prefix", "window", "top_left", "offset", "kv_lengths",
       "lengths", "documents", "keep",   "drop",   "bias",     "alibi"};
   return names;
 }
 
 bool parts_combine(const std::string& a, const std::string& b) {
   const auto is_lengths = [](const std::string& part) { return part.ends_with("lengths"); };
-  const auto is_map = [](const std::string& part) { return part == "top_left" || part == "offset"; };
+  const auto is_map = [](const std::string& part) {
+    return part == "top_left" || part == "offset";
+  };
   if (is_lengths(a) && is_lengths(b)) return false;
   if (is_map(a) && is_map(b)) return false;
   return !(a == "documents" && b == "documents");

@@ -74,8 +74,8 @@ PlainResult plain_attention(const TensorView& q, const TensorView& k, const Tens
   return result;
 }
 
-template PlainResult plain_attention<float>(const TensorView&, const TensorView&,
-                                            const TensorView&, const MaskTable&, double, double);
+template PlainResult plain_attention<float>(const TensorView&, const TensorView&, const TensorView&,
+                                            const MaskTable&, double, double);
 template PlainResult plain_attention<double>(const TensorView&, const TensorView&,
                                              const TensorView&, const MaskTable&, double, double);
 

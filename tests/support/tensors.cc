@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <limits>
 
 #include "cephalo/core/random.h"
@@ -11,6 +14,12 @@ namespace cephalo::testing {
 
 Tensor normal(const Shape& shape, std::uint64_t seed, DType dtype) {
   return Tensor::copy(TorchGenerator(seed).randn(shape), dtype);
+}
+
+void report(const std::string& line) {
+  std::printf("%s\n", line.c_str());
+  if (const char* path = std::getenv("CEPHALO_REPORT"))
+    std::ofstream(path, std::ios::app) << line << "\n";
 }
 
 bool same_bits(const TensorView& a, const TensorView& b) {

@@ -16,6 +16,10 @@ double largest_magnitude(const TensorView& t);
 bool all_finite(const TensorView& t);
 bool all_zero(const TensorView& t);
 
+// Prints a figure that a run should show, and appends it to the file $CEPHALO_REPORT: ctest itself
+// shows nothing of tests that pass.
+void report(const std::string& line);
+
 // What the function throws, as text; empty when it throws nothing.
 template <typename F>
 std::string error_of(F&& f) {

@@ -10,7 +10,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 TEST(WordsTest, text_is_split_at_spaces_and_around_punctuation) {
-  EXPECT_EQ(split_words("The cat sat on the mat"), (Words{"The", "cat", "sat", "on", "the", "mat"}));
+  EXPECT_EQ(split_words("The cat sat on the mat"),
+            (Words{"The", "cat", "sat", "on", "the", "mat"}));
   EXPECT_EQ(split_words("Hello, world. Is this-- a test?"),
             (Words{"Hello", ",", "world", ".", "Is", "this", "--", "a", "test", "?"}));
   EXPECT_EQ(split_words("  \"It's_fine\"\n(so-so) "),
