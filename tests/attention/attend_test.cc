@@ -14,7 +14,6 @@ namespace cephalo {
 namespace {
 
 using testing::all_zero;
-using testing::largest_difference;
 using testing::normal;
 using testing::same_bits;
 

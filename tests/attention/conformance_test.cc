@@ -120,7 +120,7 @@ TEST_P(ConformanceTest, error_against_float64_is_at_most_twice_that_of_plain_cod
       const Case c = make_case(combinations, generator);
       const MaskExtent& e = c.extent;
       const MaskSpec mask = make_mask_spec(parts, e, generator);
-      const auto seed = static_cast<std::uint64_t>(3 * combinations);
+      const auto seed = std::uint64_t{3} * static_cast<std::uint64_t>(combinations);
       const Tensor q = normal({e.batch, e.num_heads, e.q_tokens, c.head_dim}, seed, c.dtype);
       const Tensor k =
           normal({e.batch, c.num_kv_heads, e.kv_tokens, c.head_dim}, seed + 1, c.dtype);

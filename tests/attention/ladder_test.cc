@@ -17,7 +17,6 @@ using testing::all_finite;
 using testing::golden_difference;
 using testing::golden_differing_bits;
 using testing::golden_magnitude;
-using testing::largest_difference;
 using testing::normal;
 using testing::same_bits;
 

@@ -44,7 +44,8 @@ TEST(MultiHeadTest, grouped_heads_equal_a_layer_with_repeated_key_and_value_rows
   full.update("W_query.weight", grouped.parameter("W_query.weight"));
   full.update("out_proj.weight", grouped.parameter("out_proj.weight"));
   full.update("out_proj.bias", grouped.parameter("out_proj.bias"));
-  for (const auto& [name, width] : {std::pair{"W_key.weight", 2}, std::pair{"W_value.weight", 3}}) {
+  for (const auto& [name, width] :
+       {std::pair{"W_key.weight", dim_t{2}}, std::pair{"W_value.weight", dim_t{3}}}) {
     const TensorView rows = grouped.parameter(name);
     Tensor repeated = Tensor::empty({6 * width, 10});
     for (dim_t h = 0; h < 6; ++h) {

@@ -14,7 +14,6 @@ namespace cephalo {
 namespace {
 
 using testing::error_of;
-using testing::largest_difference;
 using testing::normal;
 using testing::same_bits;
 

@@ -29,7 +29,9 @@ TEST(TensorTest, numbers_written_out_land_in_row_major_order) {
   EXPECT_EQ(Tensor::of({{1}, {2}}).shape(), (Shape{2, 1}));
   EXPECT_EQ(Tensor::of({{1, 2}}).shape(), (Shape{1, 2}));
   EXPECT_EQ(Tensor::of(3).shape(), Shape{});
-  EXPECT_EQ(error_of([] { Tensor::of({{1, 2}, {3}}); }),
+  EXPECT_EQ(error_of([] {
+              Tensor::of({{1, 2}, {3}});
+            }),
             "Tensor::of: rows differ in length (2 and 1)");
   EXPECT_EQ(to_string(t[0]), "[[1.0000, 2.0000],\n [3.0000, 4.0000]]");
 }
