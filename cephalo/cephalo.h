@@ -3,6 +3,7 @@
 // Everything public.
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/ladder.h"
+#include "cephalo/attention/layer_file.h"
 #include "cephalo/attention/multi_head.h"
 #include "cephalo/attention/trace.h"
 #include "cephalo/core/bound_mask.h"
@@ -18,4 +19,6 @@
 #include "cephalo/core/version.h"
 #include "cephalo/core/views.h"
 #include "cephalo/embed/embedding.h"
+#include "cephalo/io/npy.h"
+#include "cephalo/io/safetensors.h"
 #include "cephalo/text/words.h"

@@ -7,6 +7,7 @@
 #include <new>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cephalo/core/error.h"
@@ -95,8 +96,13 @@ int run(int argc, char** argv) {
       "Examples:\n"
       "  cephalo trace                            the six steps on \"The cat sat on the mat\"\n"
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
+      "  cephalo inspect layer.safetensors        names, shapes, form, NaNs\n"
+      "  cephalo run layer.safetensors x.npy -o y.npy\n"
       "  cephalo trace --help                     all that trace can do");
-  const Verb trace = add_trace(program);
+  const std::pair<const char*, Verb> verbs[] = {{"trace", add_trace(program)},
+                                                {"run", add_run(program)},
+                                                {"convert", add_convert(program)},
+                                                {"inspect", add_inspect(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
@@ -111,7 +117,9 @@ int run(int argc, char** argv) {
     return complain(usage_message(program, error) + fmt::format("; see cephalo{} --help", verb),
                     kBadUsage);
   }
-  trace();
+  for (const auto& [name, verb] : verbs) {
+    if (program.got_subcommand(name)) verb();
+  }
   return 0;
 }
 

@@ -63,6 +63,18 @@ std::string printable(std::string_view text) {
   return safe;
 }
 
+void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t all_bytes) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  constexpr std::size_t kWidth = 40;
+  if (all_bytes < 64 * kMiB || isatty(STDERR_FILENO) != 1) return;
+  const double share = static_cast<double>(done_bytes) / static_cast<double>(all_bytes);
+  const auto filled = static_cast<std::size_t>(share * static_cast<double>(kWidth));
+  const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
+  const std::string line = fmt::format("\r{} [{}] {} of {} MiB{}", what, bar, done_bytes / kMiB,
+                                       all_bytes / kMiB, done_bytes == all_bytes ? "\n" : "");
+  static_cast<void>(std::fputs(line.c_str(), stderr));
+}
+
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw std::runtime_error("stdout: the output could not be written");

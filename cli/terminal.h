@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,9 @@ std::size_t display_width(std::string_view text);
 
 // A token as it may be printed: control characters cannot reach the terminal.
 std::string printable(std::string_view text);
+
+// A bar on stderr, for work on more than 64 MiB and only where a person looks.
+void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t all_bytes);
 
 // Writes to stdout; an error when nobody takes it (a closed pipe, a full disk).
 void print(std::string_view text);

@@ -11,6 +11,7 @@
 #include "cephalo/core/error.h"
 #include "cephalo/core/views.h"
 #include "cephalo/embed/embedding.h"
+#include "cephalo/io/npy.h"
 #include "cephalo/text/words.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
@@ -27,7 +28,7 @@ struct Flags {
   std::string text = "The cat sat on the mat";
   std::string rung = "5";
   std::string preset, seed = "123", d_in, d_out, num_heads, context_length, dropout, head = "0";
-  std::string form, dropout_stream;
+  std::string form, dropout_stream, input;
   bool qkv_bias = false, train = false, explain = false, json = false, parameters = false;
 };
 
@@ -159,6 +160,36 @@ std::unique_ptr<MultiHeadAttention> make_layer(int rung, const MultiHeadAttentio
   }
 }
 
+// The words of the text as x: [1, tokens, d_in].
+Tensor embed_text(const Flags& flags, const MultiHeadAttentionOptions& options,
+                  TorchGenerator& generator, TraceRun& run) {
+  run.text = printable(flags.text);
+  run.tokens = split_words(flags.text);
+  if (run.tokens.empty()) throw UsageError("--text: there is no word in it");
+  for (std::string& token : run.tokens) token = printable(token);
+  const WordVocabulary vocabulary(run.tokens);
+  const Embedding tokens(vocabulary.size(), options.d_in, generator);
+  const Embedding positions(options.context_length, options.d_in, generator);
+  const Tensor ids = vocabulary.encode(run.tokens);
+  return embed_tokens(tokens, positions, view(ids, {1, ids.dim(0)}));
+}
+
+// x from a file, as [1, tokens, d_in]; its tokens are called by their numbers.
+Tensor read_input(const Flags& flags, MultiHeadAttentionOptions& options, TraceRun& run) {
+  const Tensor x = read_npy(flags.input);
+  const bool one_batch = x.rank() == 3 && x.dim(0) == 1;
+  if ((x.rank() != 2 && !one_batch) || !is_floating(x.dtype()) || x.numel() == 0) {
+    throw Error(Error::Kind::value,
+                fmt::format("{}: {} {} cannot be traced; [tokens, d_in] of floats is needed",
+                            flags.input, to_string(x.shape()), name(x.dtype())));
+  }
+  if (flags.d_in.empty()) options.d_in = x.dim(-1);
+  if (run.rung >= 6 && flags.d_out.empty()) options.d_out = options.d_in;
+  run.text = printable(flags.input);
+  for (dim_t i = 0; i < x.dim(-2); ++i) run.tokens.push_back(std::to_string(i));
+  return Tensor::copy(x, DType::f32).reshaped({1, x.dim(-2), x.dim(-1)});
+}
+
 void trace(const Flags& flags) {
   TraceRun run;
   run.rung = parse_rung(flags.rung);
@@ -169,19 +200,11 @@ void trace(const Flags& flags) {
     if (!flags.d_out.empty()) options.d_in = options.d_out;
     options.d_out = options.d_in;
   }
-  run.text = printable(flags.text);
-  run.tokens = split_words(flags.text);
-  if (run.tokens.empty()) throw UsageError("--text: there is no word in it");
-  for (std::string& token : run.tokens) token = printable(token);
-
   // One stream of random numbers, in the order in which the PyTorch program would draw:
   // token embedding, position embedding, layer, dropout.
   TorchGenerator generator(run.seed);
-  const WordVocabulary vocabulary(run.tokens);
-  const Embedding tokens(vocabulary.size(), options.d_in, generator);
-  const Embedding positions(options.context_length, options.d_in, generator);
-  const Tensor ids = vocabulary.encode(run.tokens);
-  const Tensor x = embed_tokens(tokens, positions, view(ids, {1, ids.dim(0)}));
+  const Tensor x = flags.input.empty() ? embed_text(flags, options, generator, run)
+                                       : read_input(flags, options, run);
 
   std::unique_ptr<MultiHeadAttention> layer;
   if (run.rung == 1) {
@@ -197,7 +220,7 @@ void trace(const Flags& flags) {
     run.head_dim = layer->head_dim();
     if (flags.parameters) run.parameters = layer->parameters();
   }
-  run.trace.steps.front().formula = "x = token + position";
+  if (flags.input.empty()) run.trace.steps.front().formula = "x = token + position";
   run.head = parse_integer("--head", flags.head, 0, run.num_heads - 1);
   if (flags.json) {
     print(trace_as_json(run));
@@ -214,6 +237,8 @@ Verb add_trace(CLI::App& program) {
       program.add_subcommand("trace", "Compute attention on a text, step by step, with numbers");
   verb->add_option("--text", flags->text, "The text; its words are the tokens")
       ->capture_default_str();
+  verb->add_option("--input", flags->input, "An array [tokens, d_in] instead of a text, .npy")
+      ->type_name("FILE");
   verb->add_option("--rung", flags->rung,
                    "1 simple, 2 self, 3 causal, 4 wrapper, 5 multi-head,\n"
                    "6 bidirectional, 7 fused")
@@ -256,7 +281,8 @@ Verb add_trace(CLI::App& program) {
       trace(*flags);
     } catch (const Error& error) {
       // All that a layer is made from here are flags: a wrong number is wrong usage.
-      if (error.kind() == Error::Kind::value) throw UsageError(error.what());
+      if (error.kind() == Error::Kind::value && flags->input.empty())
+        throw UsageError(error.what());
       throw;
     }
   };

@@ -115,6 +115,16 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options,
   }
 }
 
+MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionOptions& options,
+                                       const ParameterSource& fill)
+    : options_(options),
+      parameters_(sizes_of(options, rung_.name, rung_.width), options.form, options.dtype,
+                  rung_.name),
+      seed_(options.seed.value_or(0)),
+      training_(false) {
+  for (const NamedParameter& p : parameters_.named()) fill(p.name, parameters_.find(p.name));
+}
+
 Tensor MultiHeadAttention::operator()(const TensorView& x, const CallOptions& call) const {
   return forward(x, call, nullptr);
 }
@@ -236,6 +246,10 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
   if (x.rank() == 3) return output;
   const Shape without_batch{output.dim(1), output.dim(2)};
   return std::move(output).reshaped(without_batch);
+}
+
+std::vector<NamedParameter> MultiHeadAttention::parameters_as(Form form) const {
+  return parameters_.named_as(form, rung_.name);
 }
 
 TensorView MultiHeadAttention::parameter(const std::string& wanted) const {

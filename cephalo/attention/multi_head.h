@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +56,10 @@ class MultiHeadAttention {
  public:
   explicit MultiHeadAttention(const MultiHeadAttentionOptions& options);
 
+  // Parameters from somewhere else, a file say: `fill` writes each one. In eval mode.
+  using ParameterSource = std::function<void(const std::string& name, const MutableTensorView& to)>;
+  MultiHeadAttention(const MultiHeadAttentionOptions& options, const ParameterSource& fill);
+
   // x: [batch, tokens, d_in] or [tokens, d_in] -> the same rank and element type, d_out wide
   // (without out_proj: num_heads · v_dim).
   Tensor operator()(const TensorView& x, const CallOptions& call = {}) const;
@@ -73,6 +78,7 @@ class MultiHeadAttention {
 
   dim_t parameter_count() const { return parameters_.count(); }
   std::vector<NamedParameter> parameters() const { return parameters_.named(); }
+  std::vector<NamedParameter> parameters_as(Form form) const;  // or an error: it has no place
   TensorView parameter(const std::string& name) const;
   void update(const std::string& name, const TensorView& value);  // same shape; rounds to dtype
 

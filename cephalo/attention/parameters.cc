@@ -29,6 +29,27 @@ void draw_into(const MutableTensorView& to, Draw&& draw) {
   to.copy_from(drawn);
 }
 
+// Can this form name such a layer?
+void check_form(const ParameterSizes& sizes, Form form, const char* layer) {
+  const bool one_block = form == Form::fused || form == Form::torch || form == Form::gpt2;
+  require(!one_block || sizes.d_kv == sizes.d_in,
+          "{}: form {} stores one projection for q, k and v, so d_kv ({}) must equal d_in ({})",
+          layer, name(form), sizes.d_kv, sizes.d_in);
+  require(!one_block || sizes.v_dim == sizes.head_dim,
+          "{}: form {} stores q, k and v alike, so v_dim ({}) must equal head_dim ({})", layer,
+          name(form), sizes.v_dim, sizes.head_dim);
+  const bool one_for_each =
+      form == Form::heads || form == Form::torch || form == Form::gpt2 || form == Form::raw;
+  require(!one_for_each || sizes.num_kv_heads == sizes.num_heads,
+          "{}: form {} needs num_kv_heads ({}) equal to num_heads ({})", layer, name(form),
+          sizes.num_kv_heads, sizes.num_heads);
+  require(form != Form::raw || (!sizes.qkv_bias && !sizes.out_proj),
+          "{}: form raw has no place for {}", layer,
+          sizes.out_proj ? "an output projection" : "biases");
+  require((form != Form::torch && form != Form::gpt2) || sizes.out_proj,
+          "{}: form {} always has an output projection, this layer has none", layer, name(form));
+}
+
 }  // namespace
 
 const char* name(Form form) {
@@ -48,20 +69,8 @@ dim_t ParameterSizes::count() const {
 
 Parameters::Parameters(const ParameterSizes& sizes, Form form, DType dtype, const char* layer)
     : sizes_(sizes), form_(form), dtype_(dtype) {
+  check_form(sizes, form, layer);
   const bool one_input = sizes.d_kv == sizes.d_in;
-  const bool one_block = form == Form::fused || form == Form::torch || form == Form::gpt2;
-  require(!one_block || one_input,
-          "{}: form {} stores one projection for q, k and v, so d_kv ({}) "
-          "must equal d_in ({})",
-          layer, name(form), sizes.d_kv, sizes.d_in);
-  require(form != Form::raw || (!sizes.qkv_bias && !sizes.out_proj),
-          "{}: form raw has neither biases nor an output projection", layer);
-  require(form != Form::heads || sizes.num_kv_heads == sizes.num_heads,
-          "{}: form heads needs num_kv_heads ({}) equal to num_heads ({})", layer,
-          sizes.num_kv_heads, sizes.num_heads);
-  require((form != Form::torch && form != Form::gpt2) || sizes.out_proj,
-          "{}: form {} always has an output projection", layer, name(form));
-
   const dim_t q = sizes.q_width();
   const dim_t k = sizes.k_width();
   const dim_t v = sizes.v_width();
@@ -91,31 +100,31 @@ Parameters::Parameters(const ParameterSizes& sizes, Form form, DType dtype, cons
     out_weight_ = own({sizes.d_out, sizes.context_width()});
     if (sizes.out_bias) out_bias_ = own({sizes.d_out});
   }
-  name_slots();
-}
-
-void Parameters::add_linear(const std::string& prefix, const MutableTensorView& weight,
-                            const MutableTensorView& bias) {
-  slots_.push_back({prefix + ".weight", weight});
-  if (present(bias)) slots_.push_back({prefix + ".bias", bias});
+  slots_ = slots_of(form);
 }
 
 // The names in the order in which PyTorch's constructor makes them.
-void Parameters::name_slots() {
-  switch (form_) {
+std::vector<Parameters::Slot> Parameters::slots_of(Form form) const {
+  std::vector<Slot> slots;
+  const auto add_linear = [&](const std::string& prefix, const MutableTensorView& weight,
+                              const MutableTensorView& bias) {
+    slots.push_back({prefix + ".weight", weight});
+    if (present(bias)) slots.push_back({prefix + ".bias", bias});
+  };
+  switch (form) {
     case Form::separate:
     case Form::linear: {
-      const bool book = form_ == Form::separate;
+      const bool book = form == Form::separate;
       add_linear(book ? "W_query" : "q_linear", q_weight_, q_bias_);
       add_linear(book ? "W_key" : "k_linear", k_weight_, k_bias_);
       add_linear(book ? "W_value" : "v_linear", v_weight_, v_bias_);
       break;
     }
     case Form::raw:
-      slots_.push_back({"W_query", transposed(q_weight_)});
-      slots_.push_back({"W_key", transposed(k_weight_)});
-      slots_.push_back({"W_value", transposed(v_weight_)});
-      return;
+      slots.push_back({"W_query", transposed(q_weight_)});
+      slots.push_back({"W_key", transposed(k_weight_)});
+      slots.push_back({"W_value", transposed(v_weight_)});
+      break;
     case Form::heads:
       for (dim_t h = 0; h < sizes_.num_heads; ++h) {
         const auto part = [&](const MutableTensorView& t, dim_t width) {
@@ -132,15 +141,23 @@ void Parameters::name_slots() {
       add_linear("qkv_proj", qkv_weight_, qkv_bias_);
       break;
     case Form::torch:
-      slots_.push_back({"in_proj_weight", qkv_weight_});
-      if (sizes_.qkv_bias) slots_.push_back({"in_proj_bias", qkv_bias_});
+      slots.push_back({"in_proj_weight", qkv_weight_});
+      if (sizes_.qkv_bias) slots.push_back({"in_proj_bias", qkv_bias_});
       break;
     case Form::gpt2:
       add_linear("attn.c_attn", transposed(qkv_weight_), qkv_bias_);
       add_linear("attn.c_proj", transposed(out_weight_), out_bias_);
-      return;
+      return slots;
   }
   if (sizes_.out_proj) add_linear("out_proj", out_weight_, out_bias_);
+  return slots;
+}
+
+std::vector<NamedParameter> Parameters::named_as(Form form, const char* layer) const {
+  check_form(sizes_, form, layer);
+  std::vector<NamedParameter> list;
+  for (const Slot& slot : slots_of(form)) list.push_back({slot.name, slot.value});
+  return list;
 }
 
 void Parameters::initialise(TorchGenerator& generator) {

@@ -72,6 +72,8 @@ class Parameters {
 
   // The form's names in the order of construction, each a view of the stored memory.
   std::vector<NamedParameter> named() const;
+  // The same memory under the names of another form; an error where that form has no place for it.
+  std::vector<NamedParameter> named_as(Form form, const char* layer) const;
   MutableTensorView find(const std::string& name) const;  // an error that lists the names
 
  private:
@@ -80,9 +82,7 @@ class Parameters {
     MutableTensorView value;
   };
 
-  void name_slots();
-  void add_linear(const std::string& name, const MutableTensorView& weight,
-                  const MutableTensorView& bias);
+  std::vector<Slot> slots_of(Form form) const;
   void initialise_torch(TorchGenerator& generator);
 
   ParameterSizes sizes_;

@@ -12,6 +12,7 @@ class Error : public std::runtime_error {
   enum class Kind {
     value,  // a number or shape breaks a rule (Python: ValueError)
     type,   // an element type that the function does not take (Python: TypeError)
+    io,     // a file that cannot be opened, read or written (Python: OSError)
     memory  // the work is well formed, but this machine cannot hold it (Python: MemoryError)
   };
 

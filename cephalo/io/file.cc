@@ -1,0 +1,155 @@
+#include "cephalo/io/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+
+namespace cephalo {
+namespace {
+
+// strerror is not safe in threads; this is, and the text is the same.
+std::string reason(int error) {
+  char buffer[256] = {};
+  return strerror_r(error, buffer, sizeof buffer);
+}
+
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+InputFile::InputFile(const std::string& path) : path_(path) {
+  // O_NONBLOCK: opening a pipe that nobody writes to must not wait for ever.
+  descriptor_ = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor_ < 0) fail(Error::Kind::io, "{}: {}", path, reason(errno));
+  struct stat status {};
+  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    close(std::exchange(descriptor_, -1));
+    fail(Error::Kind::io, "{}: is {}, not a file", path, kind_of(status.st_mode));
+  }
+  size_ = status.st_size;
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(other.size_) {}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void InputFile::read(std::int64_t offset, void* to, std::int64_t bytes) const {
+  constexpr std::int64_t kOnce = std::int64_t{1} << 30;  // the system takes no more at a time
+  auto* out = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const ssize_t got =
+        pread(descriptor_, out, static_cast<std::size_t>(std::min(bytes, kOnce)), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(Error::Kind::io, "{}: {}", path_, reason(errno));
+    if (got == 0) {
+      fail(Error::Kind::io, "{}: ends at byte {} while it is read (it had {} bytes)", path_, offset,
+           size_);
+    }
+    out += got;
+    offset += got;
+    bytes -= got;
+  }
+}
+
+AtomicFile::AtomicFile(const std::string& path, bool replace) : path_(path), replace_(replace) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0) {
+    if (!S_ISREG(status.st_mode)) {
+      fail(Error::Kind::io, "{}: is {}, not a file", path, kind_of(status.st_mode));
+    }
+    if (!replace) fail(Error::Kind::io, "{}: exists already; say --force to replace it", path);
+  }
+  static std::atomic<unsigned> number{0};
+  temporary_ = fmt::format("{}.{}-{}.tmp", path, getpid(), number++);
+  descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) {
+    const int error = errno;
+    temporary_.clear();
+    fail(Error::Kind::io, "{}: {}", path, reason(error));
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail_with(const char* what) const {
+  fail(Error::Kind::io, "{}: {}: {}", path_, what, reason(errno));
+}
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  while (bytes > 0) {
+    const ssize_t written = ::write(descriptor_, from, std::min<std::size_t>(bytes, 1U << 30));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_with("write");
+    from += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void AtomicFile::finish() {
+  if (fsync(descriptor_) != 0) fail_with("sync");
+  if (close(std::exchange(descriptor_, -1)) != 0) fail_with("close");
+  // link does not replace, rename does.
+  if (replace_) {
+    if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_with("rename");
+    temporary_.clear();
+  } else if (link(temporary_.c_str(), path_.c_str()) != 0) {
+    fail_with("link");
+  }
+  const int folder = open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) fail_with("open its folder");
+  const bool synced = fsync(folder) == 0;
+  close(folder);
+  if (!synced) fail_with("sync its folder");
+}
+
+void refuse_pickle(const InputFile& file) {
+  unsigned char first[4] = {};
+  const auto count = std::min<std::int64_t>(file.size(), 4);
+  file.read(0, first, count);
+  const bool zip = count == 4 && std::memcmp(first, "PK\x03\x04", 4) == 0;
+  const bool pickle = count >= 2 && first[0] == 0x80 && first[1] >= 2 && first[1] <= 5;
+  if (zip || pickle) {
+    fail(Error::Kind::value,
+         "{}: is a PyTorch {}, which can run code when it is read; convert it once with "
+         "safetensors.torch.save_file(torch.load(path, weights_only=True), \"layer.safetensors\")",
+         file.path(), zip ? "archive (zip of pickles)" : "pickle");
+  }
+}
+
+}  // namespace cephalo

@@ -1,0 +1,180 @@
+#include "cephalo/io/safetensors.h"
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/core/views.h"
+#include "cephalo/io/safetensors_header.h"
+
+namespace cephalo {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+constexpr std::int64_t kLengthBytes = 8;
+constexpr std::uint64_t kLargestHeader = 100'000'000;
+
+std::string read_header(const InputFile& file) {
+  require(file.size() >= kLengthBytes, "{}: needs {} bytes, file has {}", file.path(), kLengthBytes,
+          file.size());
+  std::uint64_t length = 0;
+  file.read(0, &length, kLengthBytes);
+  require(length <= kLargestHeader, "{}: header length {} is over the limit {}", file.path(),
+          length, kLargestHeader);
+  const auto left = static_cast<std::uint64_t>(file.size() - kLengthBytes);
+  require(length <= left, "{}: header length {} is over the {} bytes that follow it", file.path(),
+          length, left);
+  std::string json(static_cast<std::size_t>(length), '\0');
+  file.read(kLengthBytes, json.data(), static_cast<std::int64_t>(length));
+  return json;
+}
+
+// weight_map of an index: which tensor is in which file. The files are names, not paths: an index
+// must not lead anywhere else.
+std::map<std::string, std::string> read_index(const InputFile& file) {
+  const std::string& path = file.path();
+  require(static_cast<std::uint64_t>(file.size()) <= kLargestHeader,
+          "{}: {} bytes are over the limit {}", path, file.size(), kLargestHeader);
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, text.data(), file.size());
+  const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
+  require(index.is_object() && index.contains("weight_map") && index.at("weight_map").is_object(),
+          "{}: is no index: it has no weight_map", path);
+  std::map<std::string, std::string> shard_of;
+  for (const auto& [tensor, shard] : index.at("weight_map").items()) {
+    require(shard.is_string(), "{}: weight_map: {}: is not the name of a file", path, tensor);
+    const auto name = shard.get<std::string>();
+    const bool plain = !name.empty() && name != "." && name != ".." &&
+                       name.find('/') == std::string::npos &&
+                       name.find('\0') == std::string::npos && name.ends_with(".safetensors");
+    require(plain, "{}: weight_map: {}: \"{}\" is not the plain name of a .safetensors file", path,
+            tensor, name);
+    shard_of[tensor] = name;
+  }
+  return shard_of;
+}
+
+const char* type_word(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "F32";
+    case DType::f64:
+      return "F64";
+    case DType::bf16:
+      return "BF16";
+    case DType::f16:
+      return "F16";
+    case DType::i64:
+      return "I64";
+    case DType::i32:
+      return "I32";
+    case DType::i16:
+      return "I16";
+    case DType::i8:
+      return "I8";
+    case DType::u8:
+      return "U8";
+    case DType::boolean:
+      return "BOOL";
+  }
+  return "";
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
+  if (path.ends_with(".json")) {
+    open_shards();
+  } else {
+    open_file();
+  }
+}
+
+void SafetensorsFile::open_file() {
+  refuse_pickle(file_);
+  const std::string json = read_header(file_);
+  data_begin_ = kLengthBytes + static_cast<std::int64_t>(json.size());
+  SafetensorsHeader header = parse_safetensors_header(json, file_.size() - data_begin_, path());
+  entries_ = std::move(header.entries);
+  metadata_ = std::move(header.metadata);
+}
+
+void SafetensorsFile::open_shards() {
+  const std::map<std::string, std::string> shard_of = read_index(file_);
+  std::map<std::string, std::size_t> opened;
+  for (const auto& [tensor, shard] : shard_of) opened.emplace(shard, 0);
+  const std::size_t slash = path().rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : path().substr(0, slash + 1);
+  for (auto& [shard, number] : opened) {
+    number = shards_.size();
+    shards_.emplace_back(folder + shard);
+    for (Entry entry : shards_.back().entries_) {
+      const auto named = shard_of.find(entry.name);
+      require(named != shard_of.end() && named->second == shard,
+              "{}: {}: is in {}, the index says {}", path(), entry.name, shard,
+              named == shard_of.end() ? "nothing of it" : named->second);
+      entry.shard = number;
+      entries_.push_back(entry);
+    }
+    metadata_.insert(shards_.back().metadata_.begin(), shards_.back().metadata_.end());
+  }
+  for (const auto& [tensor, shard] : shard_of) {
+    require(find(tensor) != nullptr, "{}: {}: is not in {}", path(), tensor, shard);
+  }
+}
+
+const SafetensorsFile::Entry* SafetensorsFile::find(const std::string& name) const {
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return entry.name == name; });
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+Tensor SafetensorsFile::read(const Entry& entry) const {
+  Tensor tensor = Tensor::empty(entry.shape, entry.dtype);
+  read_into(entry, tensor);
+  return tensor;
+}
+
+void SafetensorsFile::read_into(const Entry& entry, const MutableTensorView& to) const {
+  require(to.shape() == entry.shape, "{}: {}: has shape {}, expected {}", path(), entry.name,
+          entry.shape, to.shape());
+  if (!shards_.empty()) {
+    shards_[entry.shard].read_into(entry, to);
+  } else if (to.dtype() == entry.dtype && to.is_contiguous()) {
+    file_.read(data_begin_ + entry.begin, to.mutable_data(), entry.end - entry.begin);
+  } else {
+    to.copy_from(read(entry));
+  }
+}
+
+void write_safetensors(const std::string& path,
+                       const std::vector<std::pair<std::string, TensorView>>& tensors,
+                       const std::map<std::string, std::string>& metadata, bool replace) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::int64_t offset = 0;
+  for (const auto& [name, view] : tensors) {
+    require(name != "__metadata__" && !header.contains(name), "{}: {}: cannot be written twice",
+            path, name);
+    const std::int64_t end = checked_add(offset, static_cast<std::int64_t>(view.bytes()));
+    header[name] = {{"dtype", type_word(view.dtype())},
+                    {"shape", std::vector<dim_t>(view.shape().begin(), view.shape().end())},
+                    {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string json = header.dump();
+  json.resize((json.size() + 7) / 8 * 8, ' ');  // the first tensor is aligned
+  AtomicFile file(path, replace);
+  const std::uint64_t length = json.size();
+  file.write(&length, sizeof length);
+  file.write(json.data(), json.size());
+  for (const auto& [name, view] : tensors) {
+    const auto dense = contiguous(view);
+    file.write(dense.view().data(), view.bytes());
+  }
+  file.finish();
+}
+
+}  // namespace cephalo

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cephalo/core/tensor.h"
+#include "cephalo/io/file.h"
+
+namespace cephalo {
+
+// A .safetensors file: opened and checked whole before a number is read. What the format forbids is
+// refused by name: duplicate names, holes, overlaps, sizes that do not fit, bytes left over. Of a
+// model in several files, the path is that of its index (model.safetensors.index.json); the shards
+// must lie beside it.
+class SafetensorsFile {
+ public:
+  struct Entry {
+    std::string name;
+    DType dtype;
+    Shape shape;
+    std::int64_t begin;  // in bytes from the first tensor
+    std::int64_t end;
+    std::size_t shard = 0;  // in which file, where there are several
+  };
+
+  explicit SafetensorsFile(const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  const std::vector<Entry>& entries() const { return entries_; }  // in the order of the file
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const Entry* find(const std::string& name) const;  // null when there is none
+
+  Tensor read(const Entry& entry) const;
+  // Into memory that is there already: same shape; read straight where the type is the same and the
+  // memory dense, so that a large file is never in memory twice.
+  void read_into(const Entry& entry, const MutableTensorView& to) const;
+
+ private:
+  void open_file();
+  void open_shards();
+
+  InputFile file_;
+  std::vector<SafetensorsFile> shards_;  // of an index; empty for a single file
+  std::int64_t data_begin_ = 0;
+  std::vector<Entry> entries_;
+  std::map<std::string, std::string> metadata_;
+};
+
+// Writes whole or not at all. Tensors of any strides, in the order given.
+void write_safetensors(const std::string& path,
+                       const std::vector<std::pair<std::string, TensorView>>& tensors,
+                       const std::map<std::string, std::string>& metadata, bool replace = false);
+
+}  // namespace cephalo

@@ -1,0 +1,210 @@
+#include "cephalo/io/safetensors_header.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+
+namespace cephalo {
+namespace {
+
+constexpr std::pair<const char*, DType> kTypes[] = {
+    {"F32", DType::f32}, {"F64", DType::f64},     {"BF16", DType::bf16}, {"F16", DType::f16},
+    {"I64", DType::i64}, {"I32", DType::i32},     {"I16", DType::i16},   {"I8", DType::i8},
+    {"U8", DType::u8},   {"BOOL", DType::boolean}};
+
+// Reads the one shape of JSON that the format allows, event by event: nothing is built that the
+// format does not name, so depth and size of hostile input cost nothing.
+class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  HeaderReader(const std::string& path, SafetensorsHeader& header) : path_(path), header_(header) {}
+
+  bool start_object(std::size_t) override {
+    ++depth_;
+    if (depth_ == 1) return true;
+    if (depth_ == 2 && !in_array_) {
+      inside_metadata_ = name_ == "__metadata__";
+      begin_entry();
+      return true;
+    }
+    complain("an object stands where none belongs");
+  }
+
+  bool key(string_t& text) override {
+    if (depth_ == 1) {
+      require(names_.insert(text).second, "{}: {}: appears twice", path_, text);
+      name_ = text;
+      field_.clear();
+    } else {
+      field_ = text;
+      require(fields_.insert(text).second, "{}: {}: {} appears twice", path_, name_, field_);
+      const bool known = field_ == "dtype" || field_ == "shape" || field_ == "data_offsets";
+      require(inside_metadata_ || known, "{}: {}: unknown field {}", path_, name_, field_);
+    }
+    return true;
+  }
+
+  bool end_object() override {
+    if (depth_ == 2 && !inside_metadata_) end_entry();
+    --depth_;
+    inside_metadata_ = false;
+    return true;
+  }
+
+  bool start_array(std::size_t) override {
+    require(depth_ > 0, "{}: header: is an array, not an object", path_);
+    const bool allowed = !in_array_ && depth_ == 2 && !inside_metadata_ && field_ != "dtype";
+    if (!allowed) complain("an array stands where none belongs");
+    in_array_ = true;
+    return true;
+  }
+  bool end_array() override {
+    in_array_ = false;
+    return true;
+  }
+
+  bool string(string_t& text) override {
+    if (depth_ == 2 && inside_metadata_) {
+      header_.metadata[field_] = text;
+      return true;
+    }
+    if (depth_ != 2 || in_array_ || field_ != "dtype") {
+      complain(fmt::format("\"{}\" is not a whole number", text.substr(0, 40)));
+    }
+    read_dtype(text);
+    return true;
+  }
+
+  bool number_unsigned(number_unsigned_t value) override {
+    if (depth_ != 2 || !in_array_)
+      complain(fmt::format("the number {} does not belong here", value));
+    require(value <= static_cast<std::uint64_t>(INT64_MAX), "{}: {}: {}: {} is too large", path_,
+            name_, field_, value);
+    const auto number = static_cast<std::int64_t>(value);
+    if (field_ == "shape") {
+      require(entry_.shape.rank() < kMaxRank, "{}: {}: shape: more than {} dimensions", path_,
+              name_, kMaxRank);
+      entry_.shape.push_back(number);
+    } else {
+      offsets_.push_back(number);
+      require(offsets_.size() <= 2, "{}: {}: data_offsets: more than two numbers", path_, name_);
+    }
+    return true;
+  }
+  bool number_integer(number_integer_t value) override {
+    complain(fmt::format("{} is negative", value));
+  }
+  bool number_float(number_float_t, const string_t& text) override {
+    complain(fmt::format("{} is not a whole number below 2^63", text.substr(0, 40)));
+  }
+  bool boolean(bool) override { complain("true or false does not belong here"); }
+  bool null() override { complain("null does not belong here"); }
+  bool binary(binary_t&) override { complain("binary data does not belong here"); }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    fail(Error::Kind::value, "{}: header: not valid UTF-8 JSON at byte {}", path_, 8 + position);
+  }
+
+ private:
+  [[noreturn]] void complain(const std::string& what) const {
+    if (depth_ == 0) fail(Error::Kind::value, "{}: header: is not an object", path_);
+    fail(Error::Kind::value, "{}: {}{}{}: {}", path_, name_, field_.empty() ? "" : ": ", field_,
+         what);
+  }
+
+  void begin_entry() {
+    fields_.clear();
+    offsets_.clear();
+    entry_ = {name_, DType::f32, {}, 0, 0, 0};
+  }
+
+  void read_dtype(const std::string& text) {
+    for (const auto& [word, dtype] : kTypes) {
+      if (text == word) {
+        entry_.dtype = dtype;
+        return;
+      }
+    }
+    fail(Error::Kind::value,
+         "{}: {}: dtype: unknown type \"{}\" (F32 F64 BF16 F16 I64 I32 I16 I8 U8 BOOL are known)",
+         path_, name_, text.substr(0, 40));
+  }
+
+  void end_entry() {
+    for (const char* field : {"dtype", "shape", "data_offsets"}) {
+      require(fields_.contains(field), "{}: {}: {} is missing", path_, name_, field);
+    }
+    require(offsets_.size() == 2, "{}: {}: data_offsets: got {} numbers, expected 2", path_, name_,
+            offsets_.size());
+    entry_.begin = offsets_[0];
+    entry_.end = offsets_[1];
+    require(entry_.begin <= entry_.end, "{}: {}: data_offsets: end ({}) is before begin ({})",
+            path_, name_, entry_.end, entry_.begin);
+    check_size();
+    header_.entries.push_back(entry_);
+  }
+
+  // shape × element size = end − begin, without wrapping.
+  void check_size() const {
+    dim_t bytes = 0;
+    try {
+      bytes = checked_mul(numel(entry_.shape), static_cast<dim_t>(item_size(entry_.dtype)));
+    } catch (const Error&) {
+      fail(Error::Kind::value, "{}: {}: shape: size overflows: {}", path_, name_, entry_.shape);
+    }
+    require(bytes == entry_.end - entry_.begin,
+            "{}: {}: data_offsets hold {} bytes, shape {} of {} needs {}", path_, name_,
+            entry_.end - entry_.begin, entry_.shape, cephalo::name(entry_.dtype), bytes);
+  }
+
+  const std::string& path_;
+  SafetensorsHeader& header_;
+  int depth_ = 0;
+  bool in_array_ = false;
+  bool inside_metadata_ = false;
+  std::string name_;   // of the tensor that is read
+  std::string field_;  // of its object
+  std::set<std::string> names_;
+  std::set<std::string> fields_;
+  std::vector<std::int64_t> offsets_;
+  SafetensorsFile::Entry entry_{};
+};
+
+// Sorted by offset the tensors begin at 0 and touch, and the last one ends with the file.
+void check_layout(const SafetensorsHeader& header, std::int64_t data_bytes,
+                  const std::string& path) {
+  std::int64_t expected = 0;
+  const SafetensorsFile::Entry* before = nullptr;
+  for (const SafetensorsFile::Entry& entry : header.entries) {
+    if (entry.begin != expected) {
+      fail(Error::Kind::value, "{}: {}: begins at {}, {} ends at {}: {}", path, entry.name,
+           entry.begin, before != nullptr ? before->name : "the header", expected,
+           entry.begin < expected ? "they overlap" : "a hole between them");
+    }
+    expected = entry.end;
+    before = &entry;
+  }
+  require(expected == data_bytes, "{}: tensors end at byte {} of the data, the file has {}", path,
+          expected, data_bytes);
+}
+
+}  // namespace
+
+SafetensorsHeader parse_safetensors_header(const std::string& json, std::int64_t data_bytes,
+                                           const std::string& path) {
+  SafetensorsHeader header;
+  HeaderReader reader(path, header);
+  // Trailing spaces pad the header; anything else after the object is an error.
+  nlohmann::json::sax_parse(json, &reader);
+  std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  check_layout(header, data_bytes, path);
+  return header;
+}
+
+}  // namespace cephalo

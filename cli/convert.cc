@@ -1,0 +1,57 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "cephalo/attention/layer_file.h"
+#include "cli/layer_flags.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+namespace {
+
+struct Flags {
+  std::string input, output, form;
+  LayerFlags load;
+  bool with_mask = false, zero_bias = false, force = false;
+};
+
+void convert(const Flags& flags) {
+  const SaveOptions save{.form = parse_form("--to", flags.form),
+                         .with_mask = flags.with_mask,
+                         .zero_bias = flags.zero_bias,
+                         .replace = flags.force};
+  refuse_same_file(flags.output, flags.input);
+  const MultiHeadAttention layer = load_with_warnings(flags.input, flags.load.parse());
+  save_layer(layer, flags.output, save);
+  print(fmt::format("{} ({}) -> {} ({}), {} parameters\n", printable(flags.input),
+                    name(layer.options().form), printable(flags.output), name(*save.form),
+                    layer.parameter_count()));
+}
+
+}  // namespace
+
+Verb add_convert(CLI::App& program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb =
+      program.add_subcommand("convert", "Write a layer under the names of another form");
+  verb->add_option("INPUT", flags->input, "The layer, .safetensors")->required();
+  verb->add_option("OUTPUT", flags->output, "Where it goes, .safetensors")->required();
+  verb->add_option("--to", flags->form, "separate, raw, heads, linear, fused, torch or gpt2")
+      ->required()
+      ->type_name("FORM");
+  flags->load.add_to(*verb);
+  verb->add_flag("--with-mask", flags->with_mask, "Also the mask that PyTorch's classes hold");
+  verb->add_flag("--zero-bias", flags->zero_bias, "Zeros where the form always has biases");
+  verb->add_flag("--force", flags->force, "Replace a file that exists");
+  verb->footer(
+      "No tensor is invented or dropped: a conversion loses nothing or is refused.\n"
+      "Examples:\n"
+      "  cephalo convert layer.safetensors fused.safetensors --to fused\n"
+      "  cephalo convert model.safetensors book.safetensors --to separate --prefix h.0. "
+      "--num-heads 12");
+  return [flags] { convert(*flags); };
+}
+
+}  // namespace cephalo::cli

@@ -1,0 +1,210 @@
+"""run, convert and inspect on files that PyTorch, NumPy and safetensors wrote, and on wrong ones."""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+CEPHALO = sys.argv[1]
+FILES = pathlib.Path(__file__).resolve().parents[1] / "golden/files"
+
+
+def cephalo(*arguments, **more):
+    return subprocess.run([CEPHALO, *map(str, arguments)], capture_output=True, text=True, **more)
+
+
+def read_npy(path):
+    """Shape and float32 numbers of a version 1.0 file."""
+    data = pathlib.Path(path).read_bytes()
+    begin = 10 + int.from_bytes(data[8:10], "little")
+    header = data[10:begin].decode()
+    assert "'<f4'" in header, header
+    shape = tuple(int(d) for d in header.split("(")[1].split(")")[0].split(",") if d.strip())
+    return shape, struct.unpack(f"<{(len(data) - begin) // 4}f", data[begin:])
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def at(self, name):
+        return pathlib.Path(self.folder.name) / name
+
+    def ok(self, *arguments):
+        result = cephalo(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def refuses(self, status, message, *arguments):
+        """The contract of every bad input: status, one line, nothing written, soon."""
+        before = sorted(os.listdir(self.folder.name))
+        start = time.monotonic()
+        result = cephalo(*arguments)
+        self.assertLess(time.monotonic() - start, 2.0)
+        self.assertEqual(result.returncode, status, result.stderr)
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(result.stderr, f"error: {message}\n")
+        self.assertEqual(sorted(os.listdir(self.folder.name)), before)
+
+
+class Run(InFolder):
+    def test_every_form_gives_pytorchs_output(self):
+        cases = json.loads((FILES / "cases.json").read_text())["cases"]
+        self.assertEqual(len(cases), 7)
+        for case in cases:
+            form = case["form"]
+            out = self.at(f"{form}.npy")
+            self.ok("run", FILES / f"{form}.safetensors", FILES / f"{form}.x.npy", "-o", out,
+                    *case["flags"])
+            shape, ours = read_npy(out)
+            expected_shape, theirs = read_npy(FILES / f"{form}.y.npy")
+            self.assertEqual(shape, expected_shape)
+            bound = 1e-6 * max(1.0, max(map(abs, theirs)))
+            self.assertLessEqual(max(abs(a - b) for a, b in zip(ours, theirs)), bound, form)
+
+    def test_weights_and_masks(self):
+        arguments = ["run", FILES / "linear.safetensors", FILES / "linear.x.npy", "--num-heads", 3]
+        self.ok(*arguments, "-o", self.at("y"), "--weights", self.at("w"), "--mask",
+                "causal() & window(1, 0)")
+        shape, weights = read_npy(self.at("w"))
+        self.assertEqual(shape, (2, 3, 7, 7))
+        row = weights[5 * 7:6 * 7]  # of query 5
+        self.assertEqual([w > 0 for w in row], [False] * 4 + [True, True, False])
+        self.ok(*arguments, "-o", self.at("y2"), "--mask", "causal() & window(1, 0)")
+        self.assertEqual(read_npy(self.at("y")), read_npy(self.at("y2")))
+
+    def test_words_of_masks(self):
+        base = ["run", FILES / "linear.safetensors", FILES / "linear.x.npy", "--num-heads", 3]
+        for number, words in enumerate((
+                "causal(2)", "causal([1, 2])", "window(unlimited, 0)", "lengths([7, 3])",
+                "lengths([7, 3], [7, 2])", "positions('top_left') & causal()",
+                'positions("bottom_right", 1) & causal()', "alibi([0.5, 0.25, 0.125])")):
+            self.ok(*base, "-o", self.at(f"{number}.npy"), "--mask", words)
+        refuse = lambda words, message: self.refuses(2, message, *base, "-o", self.at("z"),
+                                                     "--mask", words)
+        refuse("casual()", "--mask: there is no casual(); there are causal, window, lengths, "
+                           "positions, alibi, documents, keep, drop and bias")
+        refuse("causal() &", "--mask: expected the name of a mask part at character 11 of "
+                             "'causal() &'")
+        refuse("window(1)", "--mask: window() needs more arguments")
+        refuse("window(1, 2, 3)", "--mask: window() has too many arguments")
+        refuse("window(1.5, 0)", "--mask: argument 1 of window() must be a whole number")
+
+    def test_trace_of_an_array(self):
+        out = self.ok("trace", "--input", FILES / "raw.x.npy", "--num-heads", "3", "--d-out", "24")
+        self.assertIn("x                           (1, 7, 24)", out)
+        self.assertLessEqual(max(map(len, out.splitlines())), 80)
+
+
+class Convert(InFolder):
+    def test_there_and_back_is_the_same_file(self):
+        self.ok("convert", FILES / "separate.safetensors", self.at("a"), "--to", "separate",
+                "--num-heads", 3)
+        for form in ("heads", "linear", "fused", "torch", "gpt2"):
+            self.ok("convert", self.at("a"), self.at(f"to-{form}"), "--to", form)
+            self.ok("convert", self.at(f"to-{form}"), self.at(f"from-{form}"), "--to", "separate")
+            self.assertEqual(self.at("a").read_bytes(), self.at(f"from-{form}").read_bytes())
+
+    def test_what_does_not_fit_is_refused_by_name(self):
+        self.refuses(1, "MultiHeadAttention: form raw has no place for an output projection",
+                     "convert", FILES / "separate.safetensors", self.at("b"), "--to", "raw",
+                     "--num-heads", 3)
+        self.refuses(1, f"{FILES}/separate.safetensors: num_heads is not in the file and cannot be "
+                        "seen from it; say --num-heads N",
+                     "convert", FILES / "separate.safetensors", self.at("b"), "--to", "fused")
+        self.refuses(2, "--to: 'fussed' is not one of separate, raw, heads, linear, fused, torch, "
+                        "gpt2", "convert", FILES / "raw.safetensors", self.at("b"), "--to", "fussed")
+
+
+class Inspect(InFolder):
+    def test_a_table_and_json(self):
+        out = self.ok("inspect", FILES / "separate.safetensors")
+        self.assertIn("form separate, 9 tensors, 2400 numbers", out)
+        self.assertIn("  mask             (16, 16)  float32   buffer\n", out)
+        report = json.loads(self.ok("inspect", FILES / "gpt2.safetensors", "--prefix", "h.0.",
+                                    "--json"))
+        self.assertEqual(report["what"], "form gpt2")
+        self.assertEqual(report["numbers"], 4 * 24 * 24 + 4 * 24)
+        self.assertIn("array", self.ok("inspect", FILES / "fortran.npy"))
+        self.assertIn("bool", self.ok("inspect", FILES / "bool.npy"))
+
+
+class Files(InFolder):
+    def test_C3_outputs_never_clobber(self):
+        layer, x = FILES / "linear.safetensors", self.at("x.npy")
+        x.write_bytes((FILES / "linear.x.npy").read_bytes())
+        out = self.at("out.npy")
+        out.write_text("precious")
+        run = ["run", layer, x, "--num-heads", 3, "-o"]
+        self.refuses(1, f"{out}: exists already; say --force to replace it", *run, out)
+        self.assertEqual(out.read_text(), "precious")
+        self.refuses(2, f"{x}: is the input; write somewhere else", *run, x, "--force")
+        link = self.at("link.npy")
+        link.symlink_to(x)
+        self.refuses(2, f"{link}: is the input; write somewhere else", *run, link, "--force")
+        self.refuses(1, f"{self.at('no')}/out.npy: No such file or directory", *run,
+                     self.at("no") / "out.npy")
+        self.ok(*run, out, "--force")
+        self.assertEqual(read_npy(out)[0], (2, 7, 24))
+
+    def test_C5_names_of_files(self):
+        for name in ("with space.npy", "with\nnewline.npy", "-dash.npy", "ümläut.npy"):
+            x = self.at(name)
+            x.write_bytes((FILES / "linear.x.npy").read_bytes())
+            self.ok("run", FILES / "linear.safetensors", x, "--num-heads", 3, "-o",
+                    self.at("y-" + name))
+        raw = os.fsencode(self.at("")) + b"/\xff\xfe.npy"
+        pathlib.Path(os.fsdecode(raw)).write_bytes((FILES / "linear.x.npy").read_bytes())
+        result = subprocess.run([CEPHALO, "inspect", raw], capture_output=True)
+        self.assertEqual(result.returncode, 0)
+        self.refuses(1, f"{'x' * 4096}: File name too long", "inspect", "x" * 4096)
+
+    def test_W16_an_index_leads_nowhere_else(self):
+        index = self.at("model.safetensors.index.json")
+        shard = self.at("one.safetensors")
+        shard.write_bytes((FILES / "fused.safetensors").read_bytes())
+        names = [t["name"] for t in json.loads(self.ok("inspect", shard, "--json"))["tensors"]]
+        index.write_text(json.dumps({"weight_map": {n: "one.safetensors" for n in names}}))
+        self.ok("run", index, FILES / "fused.x.npy", "-o", self.at("y.npy"), "--num-heads", 3)
+        self.assertEqual(read_npy(self.at("y.npy"))[0], (2, 7, 24))
+        for evil in ("../../etc/x.safetensors", "/etc/x.safetensors", "..", "", "x.bin"):
+            index.write_text(json.dumps({"weight_map": {"a": evil}}))
+            self.refuses(1, f"{index}: weight_map: a: \"{evil}\" is not the plain name of a "
+                            ".safetensors file", "inspect", index)
+        index.write_text(json.dumps({"weight_map": {"a": "none.safetensors"}}))
+        self.refuses(1, f"{self.at('none.safetensors')}: No such file or directory", "inspect",
+                     index)
+        index.write_text(json.dumps({"weight_map": {"a": "one.safetensors"}}))
+        self.refuses(1, f"{index}: out_proj.bias: is in one.safetensors, the index says nothing of "
+                        "it", "inspect", index)
+        index.write_text("[]")
+        self.refuses(1, f"{index}: is no index: it has no weight_map", "inspect", index)
+
+    def test_lying_headers_cost_nothing(self):
+        """Refused in less than 64 MiB whatever the header claims."""
+        huge = self.at("huge.safetensors")
+        header = b'{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'
+        huge.write_bytes(len(header).to_bytes(8, "little") + header)
+        limited = f"ulimit -v 400000; exec {CEPHALO} inspect {huge}"
+        result = subprocess.run(["bash", "-c", limited], capture_output=True, text=True)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, f"error: {huge}: tensors end at byte 4000000000000 of the "
+                                        "data, the file has 0\n")
+
+    def test_a_pickle_is_refused(self):
+        for name in ("layer.pt", "layer.safetensors"):
+            self.at(name).write_bytes(b"PK\x03\x04" + bytes(40))
+            result = cephalo("inspect", self.at(name))
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("which can run code when it is read; convert it once with", result.stderr)
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[:1]
+    unittest.main()
