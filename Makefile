@@ -1,9 +1,10 @@
 # Two commands do it all on Debian 12 or Ubuntu 24.04 and newer: make demo, make test.
 BUILD := build/release
+FUZZ_RUNS ?= 1000000
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
-.PHONY: help demo test test-asan test-tsan test-long test-torch build docs fmt lint deps clean
+.PHONY: help demo test test-asan test-tsan test-long test-torch fuzz build docs fmt lint deps clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,9 +40,18 @@ test-long: build ## what takes minutes or gigabytes
 	@CEPHALO_REPORT=$(REPORT) ctest --test-dir $(BUILD) -L long --output-on-failure
 	@cat $(REPORT)
 
+fuzz: ## a million inputs for every reader, with libFuzzer and the sanitizers
+	@tools/deps build test fuzz
+	@cmake --preset fuzz && cmake --build build/fuzz --target fuzz_safetensors fuzz_npy fuzz_index
+	@for reader in safetensors npy index; do \
+	  mkdir -p build/fuzz/found/$$reader && \
+	  build/fuzz/tests/fuzz/fuzz_$$reader -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 \
+	    -verbosity=0 build/fuzz/found/$$reader tests/fuzz/corpus/$$reader || exit 1; done
+
 test-torch: build ## against PyTorch itself, which is installed into .venv (several GB)
 	@tools/deps torch
 	@.venv/bin/python tests/golden/compare_torch.py --all
+	@.venv/bin/python tests/golden/check_files.py
 
 docs: build ## run every command in README.md and docs/ and write its output there
 	@python3 tools/run_docs.py --build $(BUILD) README.md docs/*.md

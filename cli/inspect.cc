@@ -34,7 +34,8 @@ struct Report {
   std::string what;  // "form separate", "array"
   std::vector<Line> lines;
   std::map<std::string, std::string> metadata;
-  dim_t parameters = 0;
+  dim_t numbers = 0;  // parameters of a layer, otherwise all
+  bool is_layer = false;
 };
 
 dim_t count_not_finite(const Tensor& t) {
@@ -47,16 +48,17 @@ dim_t count_not_finite(const Tensor& t) {
 
 Report inspect_array(const std::string& path) {
   const Tensor t = read_npy(path);
-  return {"array", {{"", t.shape(), t.dtype(), count_not_finite(t), ""}}, {}, 0};
+  return {"array", {{"", t.shape(), t.dtype(), count_not_finite(t), ""}}, {}, t.numel(), false};
 }
 
 Report inspect_tensors(const Flags& flags) {
   const SafetensorsFile file(flags.file);
-  Report report{"no attention layer", {}, file.metadata(), 0};
+  Report report{"no attention layer", {}, file.metadata(), 0, false};
   std::optional<LayerContents> contents;
   try {
     contents = inspect_layer(file, flags.prefix);
     report.what = fmt::format("form {}", name(contents->form));
+    report.is_layer = true;
   } catch (const Error&) {
     if (!flags.prefix.empty()) throw;  // any other file of tensors is worth a look too
   }
@@ -68,7 +70,7 @@ Report inspect_tensors(const Flags& flags) {
     std::string role;
     if (contents && is_in(contents->parameters, entry)) role = "parameter";
     if (contents && is_in(contents->buffers, entry)) role = "buffer";
-    if (role == "parameter" || !contents) report.parameters += numel(entry.shape);
+    if (role == "parameter" || !contents) report.numbers += numel(entry.shape);
     report.lines.push_back(
         {entry.name, entry.shape, entry.dtype, count_not_finite(file.read(entry)), role});
   }
@@ -82,8 +84,10 @@ std::string as_text(const Report& report, const std::string& path) {
     name_width = std::max(name_width, display_width(line.name));
     shape_width = std::max(shape_width, to_tuple_string(line.shape).size());
   }
-  std::string out = fmt::format("{}: {}, {} tensors, {} numbers\n", printable(path), report.what,
-                                report.lines.size(), report.parameters);
+  const std::size_t count = report.lines.size();
+  std::string out = fmt::format("{}: {}, {} tensor{}, {} {}\n", printable(path), report.what, count,
+                                count == 1 ? "" : "s", report.numbers,
+                                report.is_layer ? "parameters" : "numbers");
   for (const Line& line : report.lines) {
     std::string text =
         fmt::format("  {}  {}  {:<8}  {}", fit(printable(line.name), name_width),
@@ -109,7 +113,7 @@ std::string as_json(const Report& report, const std::string& path) {
   }
   const nlohmann::ordered_json json = {{"file", path},
                                        {"what", report.what},
-                                       {"numbers", report.parameters},
+                                       {"numbers", report.numbers},
                                        {"tensors", tensors},
                                        {"metadata", report.metadata}};
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

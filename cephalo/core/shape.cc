@@ -32,7 +32,8 @@ std::string to_string(const Dims& dims) {
 }
 
 std::string to_tuple_string(const Dims& dims) {
-  return fmt::format("({})", fmt::join(dims.begin(), dims.end(), ", "));
+  const char* comma = dims.rank() == 1 ? "," : "";  // as Python writes it
+  return fmt::format("({}{})", fmt::join(dims.begin(), dims.end(), ", "), comma);
 }
 
 dim_t checked_mul(dim_t a, dim_t b) {

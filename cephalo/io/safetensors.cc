@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cephalo/core/fail.h"
-#include "cephalo/core/views.h"
 #include "cephalo/io/safetensors_header.h"
 
 namespace cephalo {
@@ -29,6 +28,21 @@ std::string read_header(const InputFile& file) {
   std::string json(static_cast<std::size_t>(length), '\0');
   file.read(kLengthBytes, json.data(), static_cast<std::int64_t>(length));
   return json;
+}
+
+// Elements of t for one index of its first axis.
+dim_t row_length(const TensorView& t) {
+  return t.rank() == 0 || t.dim(0) == 0 ? 1 : t.numel() / t.dim(0);
+}
+
+// Calls body(begin, end) for blocks of rows of about 4 MiB.
+template <typename Body>
+void for_row_blocks(const TensorView& t, std::int64_t row_bytes, Body&& body) {
+  constexpr std::int64_t kBlock = 4 << 20;
+  const dim_t rows = std::max<std::int64_t>(1, kBlock / std::max<std::int64_t>(row_bytes, 1));
+  for (dim_t begin = 0; begin < t.dim(0); begin += rows) {
+    body(begin, std::min(begin + rows, t.dim(0)));
+  }
 }
 
 // weight_map of an index: which tensor is in which file. The files are names, not paths: an index
@@ -144,8 +158,18 @@ void SafetensorsFile::read_into(const Entry& entry, const MutableTensorView& to)
     shards_[entry.shard].read_into(entry, to);
   } else if (to.dtype() == entry.dtype && to.is_contiguous()) {
     file_.read(data_begin_ + entry.begin, to.mutable_data(), entry.end - entry.begin);
-  } else {
+  } else if (to.rank() == 0) {
     to.copy_from(read(entry));
+  } else {
+    const auto row_bytes = static_cast<std::int64_t>(item_size(entry.dtype)) * row_length(to);
+    for_row_blocks(to, row_bytes, [&](dim_t begin, dim_t end) {
+      Shape shape = to.shape();
+      shape[0] = end - begin;
+      Tensor rows = Tensor::empty(shape, entry.dtype);
+      file_.read(data_begin_ + entry.begin + begin * row_bytes, rows.mutable_view().mutable_data(),
+                 (end - begin) * row_bytes);
+      to.slice(0, begin, end).copy_from(rows);
+    });
   }
 }
 
@@ -171,8 +195,15 @@ void write_safetensors(const std::string& path,
   file.write(&length, sizeof length);
   file.write(json.data(), json.size());
   for (const auto& [name, view] : tensors) {
-    const auto dense = contiguous(view);
-    file.write(dense.view().data(), view.bytes());
+    if (view.is_contiguous()) {
+      file.write(view.data(), view.bytes());
+      continue;
+    }
+    const auto row_bytes = static_cast<std::int64_t>(item_size(view.dtype())) * row_length(view);
+    for_row_blocks(view, row_bytes, [&, &rows_of = view](dim_t begin, dim_t end) {
+      const Tensor rows = Tensor::copy(rows_of.slice(0, begin, end));
+      file.write(rows.data(), rows.bytes());
+    });
   }
   file.finish();
 }

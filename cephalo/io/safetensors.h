@@ -34,8 +34,8 @@ class SafetensorsFile {
   const Entry* find(const std::string& name) const;  // null when there is none
 
   Tensor read(const Entry& entry) const;
-  // Into memory that is there already: same shape; read straight where the type is the same and the
-  // memory dense, so that a large file is never in memory twice.
+  // Into memory that is there already: same shape; straight where the type is the same and the
+  // memory dense, otherwise a few rows at a time, so that a large file is never in memory twice.
   void read_into(const Entry& entry, const MutableTensorView& to) const;
 
  private:

@@ -125,7 +125,7 @@ class Convert(InFolder):
 class Inspect(InFolder):
     def test_a_table_and_json(self):
         out = self.ok("inspect", FILES / "separate.safetensors")
-        self.assertIn("form separate, 9 tensors, 2400 numbers", out)
+        self.assertIn("form separate, 9 tensors, 2400 parameters", out)
         self.assertIn("  mask             (16, 16)  float32   buffer\n", out)
         report = json.loads(self.ok("inspect", FILES / "gpt2.safetensors", "--prefix", "h.0.",
                                     "--json"))

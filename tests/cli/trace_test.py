@@ -67,7 +67,7 @@ class Text(unittest.TestCase):
         self.assertIn("mask before the scale", out)
         self.assertLessEqual(max(map(len, out.splitlines())), 80)
 
-    def test_the_locale_changes_nothing(self):
+    def test_C5_the_locale_changes_nothing(self):
         self.assertEqual(cephalo("trace", "--dropout", "0.5", "--train", LC_ALL="de_DE.UTF-8").stdout,
                          cephalo("trace", "--dropout", "0.5", "--train").stdout)
 
@@ -123,7 +123,7 @@ class Mistakes(unittest.TestCase):
         self.assertEqual(result.stdout, "")
         self.assertEqual(result.stderr, f"error: {message}\n")
 
-    def test_wrong_usage_is_one_line_and_status_2(self):
+    def test_C1_wrong_usage_is_one_line_and_status_2(self):
         self.refuses(2, "say what to do, for example: cephalo trace; see cephalo --help")
         self.refuses(2, "unknown word 'tarce' (did you mean trace?); see cephalo --help", "tarce")
         self.refuses(2, "unknown flag '--num-head' (did you mean --num-heads?); see cephalo trace "
@@ -141,7 +141,7 @@ class Mistakes(unittest.TestCase):
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
             self.assertTrue(result.stderr.endswith("; see cephalo trace --help\n"), result.stderr)
 
-    def test_numbers_are_digits_and_nothing_else(self):
+    def test_C2_numbers_are_digits_and_nothing_else(self):
         for text in ("12abc", "0x10", " 3", "1e3", "99999999999999999999", "-1", "nan", "", "+3"):
             result = cephalo("trace", f"--num-heads={text}")
             self.assertEqual(result.returncode, 2, text)
@@ -170,7 +170,7 @@ class Mistakes(unittest.TestCase):
             self.assertEqual(len(result.stderr.splitlines()), 1)
             self.assertNotRegex(result.stderr, "[\x1b\u0080-\u009f]")
 
-    def test_nobody_listening(self):
+    def test_C4_nobody_listening(self):
         for redirect, status in (("2>&-", 2), (">/dev/full 2>&1", 2)):
             self.assertEqual(subprocess.run(f"{CEPHALO} trace --rung 9 {redirect}",
                                             shell=True).returncode, status)
@@ -180,7 +180,7 @@ class Mistakes(unittest.TestCase):
             self.assertEqual(result.returncode, 1)
             self.assertEqual(result.stderr, "error: stdout: the output could not be written\n")
 
-    def test_a_closed_pipe_is_a_quiet_failure(self):
+    def test_C4_a_closed_pipe_is_a_quiet_failure(self):
         process = subprocess.Popen([CEPHALO, "trace", "--json"], stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE)
         process.stdout.close()

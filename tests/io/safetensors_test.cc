@@ -236,6 +236,22 @@ TEST_F(SafetensorsTest, what_is_written_can_be_read_again) {
   EXPECT_EQ(folder_.files(), 1U);  // no temporary file is left
 }
 
+TEST_F(SafetensorsTest, large_tensors_of_any_strides_and_types_go_through_in_blocks) {
+  const Tensor a = normal({1500, 2100}, 1);  // 12 MiB: several blocks
+  write_safetensors(path(), {{"turned", transpose(a, 0, 1)}, {"scalar", Tensor::of(2.5)}}, {});
+  const SafetensorsFile file(path());
+  Tensor back = Tensor::empty({1500, 2100});
+  file.read_into(*file.find("turned"),
+                 {back.mutable_view().mutable_data(), DType::f32, {2100, 1500}, {1, 2100}});
+  EXPECT_TRUE(same_bits(back, a));
+  Tensor wide = Tensor::empty({2100, 1500}, DType::f64);
+  file.read_into(*file.find("turned"), wide);
+  EXPECT_EQ(wide.at({2099, 1499}), a.at({1499, 2099}));
+  Tensor number = Tensor::empty({}, DType::f64);
+  file.read_into(*file.find("scalar"), number);
+  EXPECT_EQ(number.at({}), 2.5);
+}
+
 TEST_F(SafetensorsTest, an_existing_file_is_replaced_only_on_request) {
   const Tensor a = normal({2}, 1);
   const Tensor b = normal({2}, 2);
