@@ -22,7 +22,7 @@ void convert(const Flags& flags) {
                          .with_mask = flags.with_mask,
                          .zero_bias = flags.zero_bias,
                          .replace = flags.force};
-  refuse_same_file(flags.output, flags.input);
+  check_output(flags.output, flags.input);
   const MultiHeadAttention layer = load_with_warnings(flags.input, flags.load.parse());
   save_layer(layer, flags.output, save);
   print(fmt::format("{} ({}) -> {} ({}), {} parameters\n", printable(flags.input),

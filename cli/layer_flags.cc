@@ -70,7 +70,10 @@ MultiHeadAttention load_with_warnings(const std::string& path, const LoadOptions
   return layer;
 }
 
-void refuse_same_file(const std::string& output, const std::string& input) {
+void check_output(const std::string& output, const std::string& input) {
+  if (output == "-") {
+    throw UsageError("'-' is no place for a file of numbers; name a file (./- is one)");
+  }
   std::error_code ignored;
   if (std::filesystem::equivalent(output, input, ignored)) {
     throw UsageError(fmt::format("{}: is the input; write somewhere else", printable(output)));

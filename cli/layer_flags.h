@@ -23,7 +23,7 @@ Form parse_form(const std::string& flag, const std::string& text);
 // Loads a layer and prints its warnings on stderr.
 MultiHeadAttention load_with_warnings(const std::string& path, const LoadOptions& options);
 
-// An output must not be one of the inputs, under whatever name.
-void refuse_same_file(const std::string& output, const std::string& input);
+// An output must be a file, and not the input under whatever name.
+void check_output(const std::string& output, const std::string& input);
 
 }  // namespace cephalo::cli

@@ -22,7 +22,7 @@ struct Flags {
 void run(const Flags& flags) {
   for (const std::string& output : {flags.output, flags.weights}) {
     for (const std::string& input : {flags.layer, flags.input, flags.kv}) {
-      if (!output.empty() && !input.empty()) refuse_same_file(output, input);
+      if (!output.empty() && !input.empty()) check_output(output, input);
     }
   }
   const LoadOptions options = flags.load.parse();

@@ -72,7 +72,7 @@ SelfAttention::SelfAttention(const SelfAttentionOptions& o)
                           .generator = o.generator,
                           .form = o.form,
                           .dtype = o.dtype},
-                         {.name = "SelfAttention", .one_head = true}) {}
+                         Rung{.name = "SelfAttention", .one_head = true}) {}
 
 CausalAttention::CausalAttention(const CausalAttentionOptions& o)
     : MultiHeadAttention({.d_in = o.d_in,
@@ -85,7 +85,7 @@ CausalAttention::CausalAttention(const CausalAttentionOptions& o)
                           .generator = o.generator,
                           .dropout_stream = o.dropout_stream,
                           .dtype = o.dtype},
-                         {.name = "CausalAttention", .one_head = true}) {}
+                         Rung{.name = "CausalAttention", .one_head = true}) {}
 
 HeadWrapper::HeadWrapper(const HeadWrapperOptions& o)
     : MultiHeadAttention({.d_in = o.d_in,
@@ -100,7 +100,7 @@ HeadWrapper::HeadWrapper(const HeadWrapperOptions& o)
                           .form = Form::heads,
                           .dropout_stream = o.dropout_stream,
                           .dtype = o.dtype},
-                         {.name = "HeadWrapper"}) {}
+                         Rung{.name = "HeadWrapper"}) {}
 
 EasyMultiHeadAttention::EasyMultiHeadAttention(const EasyMultiHeadAttentionOptions& o)
     : MultiHeadAttention({.d_in = o.d_model,
@@ -112,7 +112,7 @@ EasyMultiHeadAttention::EasyMultiHeadAttention(const EasyMultiHeadAttentionOptio
                           .generator = o.generator,
                           .form = Form::linear,
                           .dtype = o.dtype},
-                         {.name = "EasyMultiHeadAttention", .width = "d_model"}) {}
+                         Rung{.name = "EasyMultiHeadAttention", .width = "d_model"}) {}
 
 FastMultiHeadAttention::FastMultiHeadAttention(const FastMultiHeadAttentionOptions& o)
     : MultiHeadAttention({.d_in = o.d_model,
@@ -124,7 +124,7 @@ FastMultiHeadAttention::FastMultiHeadAttention(const FastMultiHeadAttentionOptio
                           .generator = o.generator,
                           .form = Form::fused,
                           .dtype = o.dtype},
-                         {.name = "FastMultiHeadAttention", .width = "d_model"}) {}
+                         Rung{.name = "FastMultiHeadAttention", .width = "d_model"}) {}
 
 Tensor FastMultiHeadAttention::operator()(const TensorView& x, const TensorView& mask) const {
   return (*this)(x, CallOptions{.mask = keep(Tensor::copy(mask, DType::boolean))});

@@ -11,6 +11,7 @@ import time
 import unittest
 
 CEPHALO = sys.argv[1]
+SANITIZED = "--sanitized" in sys.argv  # sanitizers take memory of their own
 FILES = pathlib.Path(__file__).resolve().parents[1] / "golden/files"
 
 
@@ -191,7 +192,7 @@ class Files(InFolder):
         huge = self.at("huge.safetensors")
         header = b'{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'
         huge.write_bytes(len(header).to_bytes(8, "little") + header)
-        limited = f"ulimit -v 400000; exec {CEPHALO} inspect {huge}"
+        limited = f"ulimit -v {'unlimited' if SANITIZED else 400000}; exec {CEPHALO} inspect {huge}"
         result = subprocess.run(["bash", "-c", limited], capture_output=True, text=True)
         self.assertEqual(result.returncode, 1)
         self.assertEqual(result.stderr, f"error: {huge}: tensors end at byte 4000000000000 of the "
