@@ -70,32 +70,6 @@ std::map<std::string, std::string> read_index(const InputFile& file) {
   return shard_of;
 }
 
-const char* type_word(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "F32";
-    case DType::f64:
-      return "F64";
-    case DType::bf16:
-      return "BF16";
-    case DType::f16:
-      return "F16";
-    case DType::i64:
-      return "I64";
-    case DType::i32:
-      return "I32";
-    case DType::i16:
-      return "I16";
-    case DType::i8:
-      return "I8";
-    case DType::u8:
-      return "U8";
-    case DType::boolean:
-      return "BOOL";
-  }
-  return "";
-}
-
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
@@ -183,7 +157,7 @@ void write_safetensors(const std::string& path,
     require(name != "__metadata__" && !header.contains(name), "{}: {}: cannot be written twice",
             path, name);
     const std::int64_t end = checked_add(offset, static_cast<std::int64_t>(view.bytes()));
-    header[name] = {{"dtype", type_word(view.dtype())},
+    header[name] = {{"dtype", safetensors_word(view.dtype())},
                     {"shape", std::vector<dim_t>(view.shape().begin(), view.shape().end())},
                     {"data_offsets", {offset, end}}};
     offset = end;

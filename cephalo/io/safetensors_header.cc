@@ -1,6 +1,7 @@
 #include "cephalo/io/safetensors_header.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -193,6 +194,12 @@ void check_layout(const SafetensorsHeader& header, std::int64_t data_bytes,
 }
 
 }  // namespace
+
+const char* safetensors_word(DType dtype) {
+  const auto* found = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                   [&](const auto& known) { return known.second == dtype; });
+  return found->first;  // every DType is in the table
+}
 
 SafetensorsHeader parse_safetensors_header(const std::string& json, std::int64_t data_bytes,
                                            const std::string& path) {

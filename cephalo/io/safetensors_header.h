@@ -18,4 +18,7 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(const std::string& json, std::int64_t data_bytes,
                                            const std::string& path);
 
+// What the format calls a type: "BF16".
+const char* safetensors_word(DType dtype);
+
 }  // namespace cephalo

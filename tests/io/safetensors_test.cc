@@ -288,5 +288,31 @@ TEST_F(SafetensorsTest, every_truncation_and_every_flipped_bit_is_read_or_refuse
   EXPECT_GT(refused, 300);  // the rest are flips inside a name, the metadata or the numbers
 }
 
+TEST_F(SafetensorsTest, W16_an_index_with_any_byte_missing_or_bit_flipped_is_read_or_refused) {
+  const Tensor a = normal({2, 2}, 1);
+  write_safetensors(folder_ / "m-1.safetensors", {{"a", a}}, {});
+  write_safetensors(folder_ / "m-2.safetensors", {{"b", a}}, {});
+  const std::string index = folder_ / "m.safetensors.index.json";
+  const std::string whole = R"({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}})";
+  write_bytes(index, whole);
+  const SafetensorsFile model(index);
+  EXPECT_TRUE(same_bits(model.read(*model.find("b")), a));
+  const auto reading = [&](const std::string& bytes) {
+    write_bytes(index, bytes);
+    return error_of([&] {
+      const SafetensorsFile file(index);
+      for (const auto& entry : file.entries()) file.read(entry);
+    });
+  };
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    EXPECT_NE(reading(whole.substr(0, length)), "") << length;
+  }
+  for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    std::string flipped = whole;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+    reading(flipped);
+  }
+}
+
 }  // namespace
 }  // namespace cephalo
