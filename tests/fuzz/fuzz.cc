@@ -45,7 +45,7 @@ void read_as_file(const std::uint8_t* data, std::size_t size, const char* suffix
   try {
     read(file.path);
   } catch (const Error& error) {
-    // The message names the file: that is part of the contract.
+    // A refusal that says nothing is a finding too.
     if (error.kind() != Error::Kind::memory && *error.what() == '\0') std::abort();
   }
 }
