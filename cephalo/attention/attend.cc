@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cephalo/attention/fused.h"
 #include "cephalo/attention/reference.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
@@ -88,6 +89,62 @@ void check_options(const AttendOptions& options, const char* function) {
           function);
 }
 
+// The same memory with dimensions of 1 in front.
+MutableTensorView with_leading_ones(const MutableTensorView& t, int rank) {
+  Shape shape;
+  Strides strides;
+  for (int axis = t.rank(); axis < rank; ++axis) {
+    shape.push_back(1);
+    strides.push_back(0);
+  }
+  for (int axis = 0; axis < t.rank(); ++axis) {
+    shape.push_back(t.dim(axis));
+    strides.push_back(t.strides()[axis]);
+  }
+  return {t.mutable_data(), t.dtype(), shape, strides};
+}
+
+void check_output(const AttendOutput& output, const TensorView& q, const TensorView& v) {
+  Shape rows;
+  for (int axis = 0; axis + 1 < q.rank(); ++axis) rows.push_back(q.dim(axis));
+  Shape whole = rows;
+  whole.push_back(v.dim(-1));
+  require(output.context.shape() == whole, "attend_into: context is {}, the result {}",
+          output.context.shape(), whole);
+  require_type(is_floating(output.context.dtype()), "attend_into: context cannot be {}",
+               name(output.context.dtype()));
+  if (output.lse.numel() == 0) return;
+  const DType steps = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  require(output.lse.shape() == rows, "attend_into: lse is {}, the result {}", output.lse.shape(),
+          rows);
+  require_type(output.lse.dtype() == steps, "attend_into: lse is {}, {} is needed",
+               name(output.lse.dtype()), name(steps));
+}
+
+void run_into(const AttendOutput& output, const AttendProblem& problem) {
+  if (problem.options.engine != Engine::reference) {
+    attend_fused(problem, output);
+    return;
+  }
+  AttendProblem wanted = problem;
+  wanted.options.return_lse = output.lse.numel() > 0;
+  const AttendResult result = attend_reference(wanted);
+  output.context.copy_from(result.context);
+  if (wanted.options.return_lse) output.lse.copy_from(result.lse);
+}
+
+AttendResult run_fused(const AttendProblem& problem) {
+  AttendResult result;
+  const Shape rows{problem.q.dim(0), problem.q.dim(1), problem.q.dim(2)};
+  const DType steps = problem.q.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  result.context = Tensor::empty({rows[0], rows[1], rows[2], problem.v.dim(3)}, problem.q.dtype());
+  if (problem.options.return_lse || problem.options.return_weights) {
+    result.lse = Tensor::empty(rows, steps);
+  }
+  attend_fused(problem, {result.context, result.lse});
+  return result;
+}
+
 }  // namespace
 
 AttendProblem make_problem(const TensorView& q, const TensorView& k, const TensorView& v,
@@ -112,15 +169,20 @@ AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& 
                     const AttendOptions& options) {
   const AttendProblem problem = make_problem(q, k, v, mask, options, "attend");
   const UseThreads limit(options.threads);
-  AttendResult result;
-  switch (options.engine) {
-    case Engine::automatic:
-    case Engine::reference:
-      result = attend_reference(problem);
-  }
+  AttendResult result =
+      options.engine == Engine::reference ? attend_reference(problem) : run_fused(problem);
   const int added = 4 - q.rank();
   return {as_rank(std::move(result.context), added), as_rank(std::move(result.lse), added),
           as_rank(std::move(result.weights), added), as_rank(std::move(result.scores), added)};
+}
+
+void attend_into(const AttendOutput& output, const TensorView& q, const TensorView& k,
+                 const TensorView& v, const Mask& mask, const AttendOptions& options) {
+  const AttendProblem problem = make_problem(q, k, v, mask, options, "attend_into");
+  check_output(output, q, v);
+  const UseThreads limit(options.threads);
+  const MutableTensorView lse = output.lse.numel() > 0 ? with_leading_ones(output.lse, 3) : output.lse;
+  run_into({with_leading_ones(output.context, 4), lse}, problem);
 }
 
 }  // namespace cephalo

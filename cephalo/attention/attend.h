@@ -10,8 +10,9 @@
 namespace cephalo {
 
 // Who computes. `reference` is the textbook: every step is stored, memory grows with
-// q_tokens × kv_tokens. `automatic` picks the best engine that can do the work.
-enum class Engine { automatic, reference };
+// q_tokens × kv_tokens. `fused` works in tiles, in memory linear in tokens. `automatic` picks fused
+// whenever it can.
+enum class Engine { automatic, reference, fused };
 
 // Where dropout's random numbers come from. `counter` is a function of position, head and batch
 // and never of threads; the other two draw in PyTorch's order from a generator.
@@ -54,5 +55,17 @@ struct AttendResult {
 // one element type, except that float32 q may meet 16-bit k and v.
 AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& v,
                     const Mask& mask = {}, const AttendOptions& options = {});
+
+// Memory of the caller's for context and, unless it is empty, lse; any strides. A context of shape
+// [batch, num_heads, q_tokens, v_dim] may lie as [batch, q_tokens, num_heads · v_dim], so that heads
+// come out merged.
+struct AttendOutput {
+  MutableTensorView context;  // the shape of attend's; any floating type
+  MutableTensorView lse = {};
+};
+
+// attend without allocating results; return_lse, return_weights and return_scores do not apply.
+void attend_into(const AttendOutput& output, const TensorView& q, const TensorView& k,
+                 const TensorView& v, const Mask& mask = {}, const AttendOptions& options = {});
 
 }  // namespace cephalo

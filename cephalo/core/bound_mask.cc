@@ -199,16 +199,52 @@ void BoundMask::row(dim_t b, dim_t h, dim_t i, std::uint8_t* keep) const {
 }
 
 BoundMask::KeyRange BoundMask::key_range(dim_t b, dim_t i) const {
-  if (i >= at(q_len_, b)) return {0, 0};
-  const dim_t p = position(b, i);
+  return key_range(b, i, i + 1);
+}
+
+BoundMask::KeyRange BoundMask::key_range(dim_t b, dim_t i_begin, dim_t i_end) const {
+  // Both ends of a range move one way only as i grows, up to the last valid query.
+  const dim_t i_last = std::min(i_end, at(q_len_, b)) - 1;
+  if (i_begin > i_last) return {0, 0};
+  const dim_t p_first = position(b, i_begin);
+  const dim_t p_last = position(b, i_last);
   dim_t begin = 0;
   dim_t end = at(kv_len_, b);
-  if (mask_.causal_prefix) end = std::min(end, std::max(p + 1, at(prefix_, b)));
+  if (mask_.causal_prefix) end = std::min(end, std::max(p_last + 1, at(prefix_, b)));
   if (mask_.window) {
-    begin = std::max(begin, p - std::min(mask_.window->left, kFar));
-    end = std::min(end, p + std::min(mask_.window->right, kFar) + 1);
+    begin = std::max(begin, p_first - std::min(mask_.window->left, kFar));
+    end = std::min(end, p_last + std::min(mask_.window->right, kFar) + 1);
   }
   return begin < end ? KeyRange{begin, end} : KeyRange{0, 0};
+}
+
+BoundMask::QueryRange BoundMask::query_range(dim_t b, dim_t j) const {
+  if (j >= at(kv_len_, b)) return {0, 0};
+  const dim_t shift = at(shift_, b);
+  dim_t begin = 0;
+  dim_t end = at(q_len_, b);
+  if (mask_.causal_prefix && j >= at(prefix_, b)) begin = std::max(begin, j - shift);
+  if (mask_.window) {
+    begin = std::max(begin, j - std::min(mask_.window->right, kFar) - shift);
+    end = std::min(end, j + std::min(mask_.window->left, kFar) - shift + 1);
+  }
+  return begin < end ? QueryRange{begin, end} : QueryRange{0, 0};
+}
+
+double BoundMask::slope(dim_t h) const {
+  double sum = 0.0;
+  for (const std::vector<float>& slopes : mask_.alibi) {
+    sum += static_cast<double>(slopes[static_cast<std::size_t>(h)]);
+  }
+  return sum;
+}
+
+const std::int64_t* BoundMask::q_documents(dim_t b) const {
+  return ids_of(mask_.documents->q_ids, b);
+}
+
+const std::int64_t* BoundMask::kv_documents(dim_t b) const {
+  return ids_of(mask_.documents->kv_ids, b);
 }
 
 Tile BoundMask::tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin,

@@ -50,8 +50,22 @@ class BoundMask {
     dim_t end;
   };
   KeyRange key_range(dim_t b, dim_t i) const;
+  KeyRange key_range(dim_t b, dim_t i_begin, dim_t i_end) const;  // for any of these queries
 
- private:
+  // For engines that look at tiles: queries [begin, end) that lengths, causal and window let look
+  // at key j, and the other parts.
+  struct QueryRange {
+    dim_t begin;
+    dim_t end;
+  };
+  QueryRange query_range(dim_t b, dim_t j) const;
+  Tile tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
+  Tile tile_by_document(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
+  double slope(dim_t h) const;  // of all alibi parts together
+  bool has_documents() const { return mask_.documents != nullptr; }
+  const std::int64_t* q_documents(dim_t b) const;   // [q_tokens]
+  const std::int64_t* kv_documents(dim_t b) const;  // [kv_tokens]
+
   // A tensor part with a stride for each of batch, head, query and key; 0 where it broadcasts.
   struct Part {
     MaskTensor::Role role;
@@ -61,13 +75,13 @@ class BoundMask {
       return b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3];
     }
   };
+  const std::vector<Part>& parts() const { return parts_; }
 
+ private:
   void bind_lengths(const char* function);
   void bind_tensors(const char* function);
   bool visible_by_position(dim_t b, dim_t i, dim_t j) const;
   bool same_document(dim_t b, dim_t i, dim_t j) const;
-  Tile tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
-  Tile tile_by_document(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
 
   const Mask& mask_;
   MaskExtent extent_;

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "cephalo/attention/reference.h"
+
+namespace cephalo {
+
+// The fused engine: one pass over tiles, memory linear in tokens, every mask of the algebra.
+// Bits depend on the instruction set and the sizes alone, never on threads.
+void attend_fused(const AttendProblem& problem, const AttendOutput& output);
+
+}  // namespace cephalo

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cephalo {
+
+// Instruction sets that kernels exist for, in the order of preference within one machine.
+enum class Isa { scalar, sse4, avx2, avx512, neon, wasm };
+inline constexpr int kIsaCount = 6;
+const char* name(Isa isa);  // "avx512"
+
+// What this build holds and this processor runs, the best one last.
+const std::vector<Isa>& available_isas();
+
+// The instruction set in use: the best available one, or the one that the environment variable
+// CEPHALO_ISA names. An unknown or unavailable name is an error that lists what there is.
+Isa current_isa();
+
+// For tests and benchmarks: every later call uses this one. Not while other threads compute.
+void force_isa(Isa isa);
+
+}  // namespace cephalo

@@ -1,0 +1,375 @@
+// Scores, weights and context of one tile of queries against one packed block of keys.
+#include "cephalo/kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cephalo/kernels/cpu/attend.cc"
+#include <hwy/foreach_target.h>
+
+#include "cephalo/kernels/cpu/dispatch.h"
+#include "cephalo/kernels/cpu/simd-inl.h"
+#include "cephalo/kernels/tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace cephalo::kernels::HWY_NAMESPACE {
+
+// A strip's weights may add up to this before the reference moves: far from overflow, and enough
+// that it hardly ever does.
+constexpr double kLargestSum = 1048576.0;
+
+// One strip: kRows keys against the tile.
+template <typename T>
+struct Strip {
+  const T* keys;   // [head_dim][kRows]
+  dim_t key;       // number of its first key in the block
+  dim_t head_dim;
+  dim_t width;
+  T* weights;      // [kRows][width]
+  const TileMask<T>* mask;
+  const std::uint64_t* visible;  // [kRows], null: all
+};
+
+// What is added to the score of key r of the strip: bias and alibi, base 2.
+template <typename T>
+HWY_INLINE Vec<T> added(const Strip<T>& strip, int r, int c) {
+  const Tag<T> d;
+  const TileMask<T>& mask = *strip.mask;
+  Vec<T> sum = hn::Zero(d);
+  if (mask.bias != nullptr) {
+    sum = hn::LoadU(d, mask.bias + (strip.key + r) * strip.width + c * kLanes<T>);
+  }
+  if (mask.slope != T(0)) {
+    const T first = mask.distance + T(c * kLanes<T>) - T(strip.key + r);
+    const Vec<T> distance = hn::Abs(hn::Add(hn::Iota(d, T(0)), hn::Set(d, first)));
+    sum = hn::NegMulAdd(hn::Set(d, mask.slope), distance, sum);
+  }
+  return sum;
+}
+
+// A score of a mixed tile less the reference, once q · k is known. Without a softcap q · k began
+// at what is added, and nothing is left to do.
+template <typename T>
+HWY_INLINE Vec<T> finish_score(const Strip<T>& strip, Vec<T> score, Vec<T> minus_reference, int r,
+                               int c) {
+  const Tag<T> d;
+  if (strip.mask->softcap == T(0)) return score;
+  const Vec<T> cap = hn::Set(d, strip.mask->softcap);
+  const Vec<T> flat = hn::Mul(cap, tanh(hn::Div(score, cap)));
+  return hn::Add(flat, hn::Add(added(strip, r, c), minus_reference));
+}
+
+// What q · k begins at.
+template <typename T>
+HWY_INLINE Vec<T> begin_score(const Strip<T>& strip, Vec<T> minus_reference, int r, int c) {
+  if (strip.mask->softcap != T(0)) return hn::Zero(Tag<T>());
+  if (strip.mask->bias == nullptr && strip.mask->slope == T(0)) return minus_reference;
+  return hn::Add(added(strip, r, c), minus_reference);
+}
+
+// Weights of n columns from c0 on, with the references as they are. False, and sums left alone,
+// when a strip's sum is too large or no number.
+template <int n, bool kMixed, typename T>
+HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T>& tile, int c0, T* block_sum) {
+  const Tag<T> d;
+  constexpr int kN = kLanes<T>;
+  const T* minus_reference = tile.minus_reference + c0 * kN;
+  Raw<T> scores[kRows][n];
+  CEPHALO_UNROLL
+  for (int c = 0; c < n; ++c) {
+    const Vec<T> reference = hn::LoadU(d, minus_reference + c * kN);
+    CEPHALO_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      if constexpr (kMixed) {
+        scores[r][c] = begin_score(strip, reference, r, c0 + c).raw;
+      } else {
+        scores[r][c] = reference.raw;
+      }
+    }
+  }
+  multiply<n, T>(strip.keys, tile.q + c0 * kN, strip.width, strip.head_dim, scores);
+  Raw<T> sums[n];
+  auto fits = hn::Eq(hn::Zero(d), hn::Zero(d));
+  CEPHALO_UNROLL
+  for (int c = 0; c < n; ++c) {
+    Vec<T> sum = hn::Zero(d);
+    CEPHALO_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      Vec<T> score{scores[r][c]};
+      if constexpr (kMixed) {
+        score = finish_score(strip, score, hn::LoadU(d, minus_reference + c * kN), r, c0 + c);
+      }
+      Vec<T> weight = exp2<T>(score);
+      if constexpr (kMixed) {
+        if (strip.visible != nullptr) {
+          weight = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c0 + c), weight);
+        }
+      }
+      sum = hn::Add(sum, weight);
+      hn::StoreU(weight, d, strip.weights + r * strip.width + (c0 + c) * kN);
+    }
+    fits = hn::And(fits, hn::Le(sum, hn::Set(d, T(kLargestSum))));
+    sums[c] = sum.raw;
+  }
+  if (HWY_UNLIKELY(!hn::AllTrue(d, fits))) return false;
+  CEPHALO_UNROLL
+  for (int c = 0; c < n; ++c) {
+    T* total = block_sum + (c0 + c) * kN;
+    hn::StoreU(hn::Add(hn::LoadU(d, total), Vec<T>{sums[c]}), d, total);
+  }
+  return true;
+}
+
+template <typename T>
+HWY_INLINE void scale_column(T* numbers, dim_t count, dim_t width, Vec<T> factor) {
+  const Tag<T> d;
+  for (dim_t k = 0; k < count; ++k, numbers += width) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, numbers), factor), d, numbers);
+  }
+}
+
+// Column c of a strip in which some lane has no reference yet, or a score far above it, or a score
+// that is no number; all lanes of a fresh tile. Only such lanes change, each by its own visible
+// scores alone: what one query sees never reaches another.
+template <typename T>
+HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& block,
+                                  const QueryTile<T>& tile, int c, T* block_sum) {
+  const Tag<T> d;
+  const Vec<T> infinity = hn::Set(d, static_cast<T>(__builtin_inf()));
+  const dim_t offset = c * kLanes<T>;
+  Raw<T> scores[kRows][1];
+  set_zero<1, T>(scores);
+  multiply<1, T>(strip.keys, tile.q + offset, strip.width, strip.head_dim, scores);
+
+  Vec<T> sum = hn::Zero(d);
+  Vec<T> largest = hn::Neg(infinity);
+  auto nan = hn::Lt(hn::Zero(d), hn::Zero(d));
+  for (int r = 0; r < kRows; ++r) {
+    Vec<T> score{scores[r][0]};
+    if (strip.mask != nullptr) {
+      score = strip.mask->softcap != T(0) ? finish_score(strip, score, hn::Zero(d), r, c)
+                                          : hn::Add(score, added(strip, r, c));
+    }
+    if (strip.visible != nullptr) {
+      score = hn::IfThenElse(mask_of<T>(strip.visible[r], c), score, hn::Neg(infinity));
+    }
+    scores[r][0] = score.raw;
+    nan = hn::Or(nan, hn::IsNaN(score));
+    largest = hn::IfThenElse(hn::Gt(score, largest), score, largest);
+    sum = hn::Add(sum, hn::LoadU(d, strip.weights + r * strip.width + offset));
+  }
+
+  auto moves = hn::Not(hn::Le(sum, hn::Set(d, T(kLargestSum))));
+  if (tile.fresh) moves = hn::Eq(hn::Zero(d), hn::Zero(d));
+  const auto broken = hn::And(moves, hn::Or(nan, hn::Eq(largest, infinity)));
+  const auto sees = hn::AndNot(broken, hn::And(moves, hn::Gt(largest, hn::Neg(infinity))));
+  const Vec<T> before = hn::LoadU(d, tile.minus_reference + offset);
+  Vec<T> after = hn::IfThenElse(sees, hn::Neg(largest), before);
+  // A broken row is NaN from here on; with a finite reference it does not come here again.
+  after = hn::IfThenElse(broken, hn::Zero(d), after);
+  hn::StoreU(after, d, tile.minus_reference + offset);
+
+  Vec<T> factor = hn::IfThenElse(sees, exp2<T>(hn::Sub(after, before)), hn::Set(d, T(1)));
+  factor = hn::IfThenElse(broken, hn::Set(d, static_cast<T>(__builtin_nan(""))), factor);
+  scale_column(tile.sum + offset, 1, strip.width, factor);
+  scale_column(block_sum + offset, 1, strip.width, factor);
+  if (!tile.fresh) {
+    scale_column(tile.context + offset, block.v_dim, strip.width, factor);
+    scale_column(strip.weights - strip.key * strip.width + offset, strip.key, strip.width, factor);
+  }
+  sum = hn::Zero(d);
+  for (int r = 0; r < kRows; ++r) {
+    T* to = strip.weights + r * strip.width + offset;
+    const Vec<T> renewed = hn::IfThenElseZero(sees, exp2<T>(hn::Add(Vec<T>{scores[r][0]}, after)));
+    const Vec<T> weight = hn::IfThenElse(moves, renewed, hn::LoadU(d, to));
+    hn::StoreU(weight, d, to);
+    sum = hn::Add(sum, weight);
+  }
+  hn::StoreU(hn::Add(hn::LoadU(d, block_sum + offset), sum), d, block_sum + offset);
+}
+
+// The columns of a strip that hold a visible pair.
+template <typename T>
+HWY_INLINE StripColumns columns_of(const std::uint64_t* visible, int columns) {
+  if (visible == nullptr) return {0, static_cast<std::uint8_t>(columns)};
+  std::uint64_t any = 0;
+  for (int r = 0; r < kRows; ++r) any |= visible[r];
+  if (any == 0) return {0, 0};
+  const int first = __builtin_ctzll(any) / kLanes<T>;
+  const int last = (63 - __builtin_clzll(any)) / kLanes<T>;
+  return {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last - first + 1)};
+}
+
+template <bool kMixed, typename T>
+HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T>& tile, StripColumns columns,
+                              T* block_sum) {
+  switch (columns.count) {
+    case 3:
+      return weigh_strip<3, kMixed>(strip, tile, columns.first, block_sum);
+    case 2:
+      return weigh_strip<2, kMixed>(strip, tile, columns.first, block_sum);
+    default:
+      return weigh_strip<1, kMixed>(strip, tile, columns.first, block_sum);
+  }
+}
+
+// Dropout: kept weights grow, the others become 0. After the sums, which are of all weights.
+template <typename T>
+HWY_INLINE void drop(const Strip<T>& strip, StripColumns columns) {
+  const Tag<T> d;
+  const Vec<T> grown = hn::Set(d, strip.mask->grown);
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = columns.first; c < columns.first + columns.count; ++c) {
+      T* weight = strip.weights + r * strip.width + c * kLanes<T>;
+      const auto kept = mask_of<T>(strip.mask->kept[strip.key + r], c);
+      hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(hn::LoadU(d, weight), grown)), d, weight);
+    }
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void weigh(const KeyBlock<T>& block, QueryTile<T>& tile, const TileMask<T>* mask,
+                        T* weights, StripColumns* strips) {
+  const Tag<T> d;
+  const dim_t width = tile.columns * kLanes<T>;
+  HWY_ALIGN T block_sum[kMaxColumns * kLanes<T>] = {};
+  // The last strip may be cut short: the keys that it lacks are hidden.
+  std::uint64_t tail[kRows] = {};
+  for (dim_t r = 0; r < block.count % kRows; ++r) tail[r] = ~std::uint64_t{0};
+  constexpr TileMask<T> kNoMask{};
+
+  for (dim_t key = 0; key < block.count; key += kRows) {
+    Strip<T> strip{block.keys + key * block.head_dim, key,  block.head_dim, width,
+                   weights + key * width,             mask, nullptr};
+    if (mask != nullptr && mask->visible != nullptr) {
+      strip.visible = mask->visible + key;
+    } else if (key + kRows > block.count) {
+      strip.visible = tail;
+      if (mask == nullptr) strip.mask = &kNoMask;
+    }
+    const StripColumns columns = columns_of<T>(strip.visible, tile.columns);
+    strips[key / kRows] = columns;
+    if (columns.count == 0) continue;
+    const bool done =
+        !tile.fresh && (strip.mask == nullptr
+                            ? weigh_columns<false>(strip, tile, columns, block_sum)
+                            : weigh_columns<true>(strip, tile, columns, block_sum));
+    if (HWY_UNLIKELY(!done)) {
+      for (int c = columns.first; c < columns.first + columns.count; ++c) {
+        move_references(strip, block, tile, c, block_sum);
+      }
+      tile.fresh = false;
+    }
+  }
+  if (mask != nullptr && mask->kept != nullptr) {
+    for (dim_t key = 0; key < block.count; key += kRows) {
+      const Strip<T> strip{nullptr, key, 0, width, weights + key * width, mask, nullptr};
+      drop(strip, strips[key / kRows]);
+    }
+  }
+  for (int c = 0; c < tile.columns; ++c) {
+    T* sum = tile.sum + c * kLanes<T>;
+    hn::StoreU(hn::Add(hn::LoadU(d, sum), hn::LoadU(d, block_sum + c * kLanes<T>)), d, sum);
+  }
+}
+
+// context += weights · values for keys [begin, end) and n columns from c0 on. Each such run is
+// summed on its own first: long rows lose less.
+template <int n, typename T>
+HWY_INLINE void gather_run(const KeyBlock<T>& block, const QueryTile<T>& tile, int c0,
+                           const T* weights, dim_t begin, dim_t end) {
+  const Tag<T> d;
+  constexpr int kN = kLanes<T>;
+  const dim_t width = tile.columns * kN;
+  for (dim_t row = 0; row < block.v_dim; row += kRows) {
+    Raw<T> sums[kRows][n];
+    set_zero<n, T>(sums);
+    const T* values = block.values + row / kRows * block.value_stride;
+    multiply<n, T>(values + begin * kRows, weights + begin * width + c0 * kN, width, end - begin,
+                   sums);
+    T* context = tile.context + row * width + c0 * kN;
+    CEPHALO_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      CEPHALO_UNROLL
+      for (int c = 0; c < n; ++c) {
+        T* to = context + r * width + c * kN;
+        hn::StoreU(hn::Add(hn::LoadU(d, to), Vec<T>{sums[r][c]}), d, to);
+      }
+    }
+  }
+}
+
+// The same where a hidden value may be NaN or infinite, and 0 times it would be NaN.
+template <typename T>
+HWY_NOINLINE void gather_visible(const KeyBlock<T>& block, const QueryTile<T>& tile,
+                                 StripColumns columns, const TileMask<T>& mask, const T* weights,
+                                 dim_t begin, dim_t end) {
+  const Tag<T> d;
+  const dim_t width = tile.columns * kLanes<T>;
+  for (dim_t row = 0; row < block.v_dim; ++row) {
+    const T* values = block.values + row / kRows * block.value_stride + row % kRows;
+    for (int c = columns.first; c < columns.first + columns.count; ++c) {
+      Vec<T> sum = hn::Zero(d);
+      for (dim_t key = begin; key < end; ++key) {
+        const Vec<T> weight = hn::LoadU(d, weights + key * width + c * kLanes<T>);
+        const Vec<T> more = hn::MulAdd(hn::Set(d, values[key * kRows]), weight, sum);
+        sum = hn::IfThenElse(mask_of<T>(mask.visible[key], c), more, sum);
+      }
+      T* to = tile.context + row * width + c * kLanes<T>;
+      hn::StoreU(hn::Add(hn::LoadU(d, to), sum), d, to);
+    }
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void gather(const KeyBlock<T>& block, const QueryTile<T>& tile,
+                         const TileMask<T>* mask, const T* weights, const StripColumns* strips) {
+  const bool select = !block.finite_values && mask != nullptr && mask->visible != nullptr;
+  const dim_t count = (block.count + kRows - 1) / kRows;
+  for (dim_t strip = 0; strip < count;) {
+    const StripColumns columns = strips[strip];
+    dim_t next = strip + 1;
+    while (next < count && strips[next].first == columns.first &&
+           strips[next].count == columns.count) {
+      ++next;
+    }
+    const dim_t begin = strip * kRows;
+    const dim_t end = next * kRows < block.count ? next * kRows : block.count;
+    strip = next;
+    if (columns.count == 0) continue;
+    if (HWY_UNLIKELY(select)) {
+      gather_visible(block, tile, columns, *mask, weights, begin, end);
+    } else if (columns.count == 3) {
+      gather_run<3>(block, tile, columns.first, weights, begin, end);
+    } else if (columns.count == 2) {
+      gather_run<2>(block, tile, columns.first, weights, begin, end);
+    } else {
+      gather_run<1>(block, tile, columns.first, weights, begin, end);
+    }
+  }
+}
+
+template <typename T>
+void fill_attend(AttendKernels<T>* table) {
+  table->rows = kRows;
+  table->lanes = kLanes<T>;
+  table->weigh = weigh<T>;
+  table->gather = gather<T>;
+}
+
+void attend_f32(AttendKernels<float>* table) { fill_attend(table); }
+#if HWY_HAVE_FLOAT64
+void attend_f64(AttendKernels<double>* table) { fill_attend(table); }
+#endif
+
+}  // namespace cephalo::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace cephalo::kernels {
+void add_attend_kernels(Isa isa, AttendKernels<float>* table) {
+  CEPHALO_FOR_ISA(isa, attend_f32)(table);
+}
+void add_attend_kernels(Isa isa, AttendKernels<double>* table) {
+  CEPHALO_FOR_ISA_F64(isa, attend_f64)(table);
+}
+}  // namespace cephalo::kernels
+#endif

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cephalo/core/cpu.h"
+#include "cephalo/core/dtype.h"
+#include "cephalo/core/shape.h"
+
+// Tile arithmetic, one table per instruction set. Kernels see pointers, strides and sizes; they do
+// not allocate, throw, start threads or check arguments. T is float or double: 16-bit storage
+// widens while it is packed, and only decoding reads it in place.
+//
+// Everything is built on one register tile: `rows` broadcast numbers times `columns` vectors of
+// `lanes` numbers. Attention keeps queries in the lanes, so that the largest score, the
+// exponentials and the sums of a query never cross lanes. docs/kernels.md tells the whole story.
+namespace cephalo::kernels {
+
+inline constexpr int kMaxColumns = 3;  // vectors side by side in a register tile
+inline constexpr dim_t kKvTile = 128;  // keys in one packed block
+
+// A number that stands for "no reference yet": every visible score raises an exponent of it to
+// infinity, which sends the lane to the path that chooses its reference.
+template <typename T>
+inline constexpr T kNoReference = sizeof(T) == 4 ? T(1e30) : T(1e300);
+
+// Rows of a matrix, wherever they lie: count addresses of dim elements, `stride` elements apart.
+struct Rows {
+  const void* const* address;
+  dim_t count;
+  dim_t dim;
+  dim_t stride;
+  DType dtype;
+};
+
+// The same to write to, one distance apart.
+struct OutRows {
+  void* address;
+  dim_t count;
+  dim_t dim;
+  dim_t row_stride;
+  dim_t stride;
+  DType dtype;
+};
+
+// Keys and values of one block, packed: keys [count / rows][head_dim][rows] and values
+// [v_dim / rows][value_stride], inside [count][rows]; both filled up with zeros.
+template <typename T>
+struct KeyBlock {
+  const T* keys;
+  const T* values;
+  dim_t count;
+  dim_t head_dim;
+  dim_t v_dim;
+  dim_t value_stride;
+  bool finite_values;  // no NaN or infinity in v: then 0 · v is 0
+};
+
+// Queries in lanes, width = columns · lanes of them, and what is known of their rows so far.
+// Scores are in base 2: q carries scale · log2(e).
+template <typename T>
+struct QueryTile {
+  const T* q;          // [head_dim][width]
+  T* context;          // [v_dim rounded up to rows][width], not yet divided by sum
+  T* minus_reference;  // [width], of the exponents: weights so far are 2^(score − reference)
+  T* sum;              // [width], of those weights
+  int columns;
+  bool fresh;  // nothing was visible so far
+};
+
+// What is between scores and weights in a mixed tile; null or 0 where it does not apply. Key arrays
+// have count rounded up to rows entries.
+template <typename T>
+struct TileMask {
+  const std::uint64_t* visible;  // [count] bit x: lane x may look
+  const std::uint64_t* kept;     // [count] bit x: dropout keeps the weight of lane x
+  const T* bias;                 // [count][width], base 2, finite where hidden
+  T slope;                       // of alibi, base 2
+  T distance;                    // position of lane 0 less that of key 0
+  T softcap;                     // base 2
+  T grown;                       // a kept weight grows by this
+};
+
+// The columns of a strip (`rows` keys) that hold a visible pair.
+struct StripColumns {
+  std::uint8_t first;
+  std::uint8_t count;
+};
+
+template <typename T>
+struct AttendKernels {
+  int rows;
+  int lanes;
+
+  // Layouts. `broadcast`: [count / rows][dim][rows]; `lanes`: [dim][width], times scale. Missing
+  // rows are zeros.
+  void (*pack_broadcast)(const Rows& from, T* to);
+  void (*pack_lanes)(const Rows& from, T scale, dim_t width, T* to);
+  // [dim / rows][value_stride], inside [count][rows]; false when a number is NaN or infinite.
+  bool (*pack_values)(const Rows& from, dim_t value_stride, T* to);
+
+  // weights: [count][width] = 2^(score − reference), 0 where hidden; moves references and sums.
+  void (*weigh)(const KeyBlock<T>& block, QueryTile<T>& tile, const TileMask<T>* mask, T* weights,
+                StripColumns* strips);
+  // context += weights · values
+  void (*gather)(const KeyBlock<T>& block, const QueryTile<T>& tile, const TileMask<T>* mask,
+                 const T* weights, const StripColumns* strips);
+  // Rows [count][dim] of a tile [dim][width] times factor[lane], as elements of dtype.
+  void (*unpack_lanes)(const T* tile, dim_t width, const T* factor, const OutRows& to);
+
+  // A bias into lanes; rows are queries, elements are keys:
+  // bias[j][x] (+)= log2(e) · element j of row x; −inf clears its bit and adds nothing.
+  void (*add_bias)(const Rows& queries, dim_t width, bool first, T* bias, std::uint64_t* visible);
+};
+
+}  // namespace cephalo::kernels

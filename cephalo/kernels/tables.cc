@@ -1,0 +1,29 @@
+#include "cephalo/kernels/tables.h"
+
+#include <array>
+
+namespace cephalo::kernels {
+namespace {
+
+template <typename Table, typename Fill>
+std::array<Table, kIsaCount> tables_for_all(const Fill& fill) {
+  std::array<Table, kIsaCount> tables{};
+  for (const Isa isa : available_isas()) fill(isa, &tables[static_cast<std::size_t>(isa)]);
+  return tables;
+}
+
+}  // namespace
+
+template <typename T>
+const AttendKernels<T>& attend_kernels(Isa isa) {
+  static const auto tables = tables_for_all<AttendKernels<T>>([](Isa each, AttendKernels<T>* to) {
+    add_attend_kernels(each, to);
+    add_pack_kernels(each, to);
+  });
+  return tables[static_cast<std::size_t>(isa)];
+}
+
+template const AttendKernels<float>& attend_kernels(Isa isa);
+template const AttendKernels<double>& attend_kernels(Isa isa);
+
+}  // namespace cephalo::kernels

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "cephalo/kernels/kernels.h"
+
+namespace cephalo::kernels {
+
+// The kernels of one instruction set; T is float or double.
+template <typename T>
+const AttendKernels<T>& attend_kernels(Isa isa);
+
+// Each file of kernels/cpu fills in its own entries.
+void add_attend_kernels(Isa isa, AttendKernels<float>* table);
+void add_attend_kernels(Isa isa, AttendKernels<double>* table);
+void add_pack_kernels(Isa isa, AttendKernels<float>* table);
+void add_pack_kernels(Isa isa, AttendKernels<double>* table);
+
+}  // namespace cephalo::kernels
