@@ -2,6 +2,7 @@
 
 // Everything public.
 #include "cephalo/attention/attend.h"
+#include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/ladder.h"
 #include "cephalo/attention/layer_file.h"
 #include "cephalo/attention/multi_head.h"
