@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cephalo/attention/tile_mask.h"
+#include "cephalo/attention/tiles.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/kernels/tables.h"
 
@@ -20,14 +21,6 @@ constexpr dim_t kMaxTiles = 24;
 constexpr dim_t kTileBytes = 800 << 10;
 // Rows of values would otherwise lie 4 KiB apart and fall into the same lines of the cache.
 constexpr dim_t kValuePadding = 16;
-// Flops of these kernels that take as long as one of scalar code, which parallel_for counts in.
-constexpr double kSpeed = 32.0;
-
-// Consecutive queries that fill the lanes of one tile.
-struct QueryRange {
-  dim_t begin;
-  int columns;
-};
 
 // A piece of work: some query tiles of some heads that share one key head.
 struct Item {
@@ -36,25 +29,6 @@ struct Item {
   dim_t tile_begin, tile_end;
   double cost;
 };
-
-dim_t round_up(dim_t n, dim_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-
-// q_tokens in tiles of three vectors, the last of them (the first queries) in two of two rather
-// than one of one: narrow tiles are slower.
-std::vector<QueryRange> cut_queries(dim_t q_tokens, dim_t lanes) {
-  dim_t vectors = (q_tokens + lanes - 1) / lanes;
-  std::vector<QueryRange> tiles;
-  dim_t begin = 0;
-  while (vectors > 0) {
-    const int columns = vectors == 4 || vectors == 2 ? 2 : static_cast<int>(std::min<dim_t>(3, vectors));
-    tiles.push_back({begin, columns});
-    begin += columns * lanes;
-    vectors -= columns;
-  }
-  return tiles;
-}
 
 template <typename T>
 class FusedAttention {
@@ -71,14 +45,14 @@ class FusedAttention {
         width_(kernels::kMaxColumns * kernels_.lanes),
         v_rows_(round_up(v_dim_, kernels_.rows)),
         value_stride_(kKvTile * kernels_.rows + kValuePadding),
-        tiles_(cut_queries(q_tokens_, kernels_.lanes)) {}
+        tiles_(cut_queries(0, q_tokens_, kernels_.lanes)) {}
 
   void run() {
     const std::vector<Item> items = make_items();
     double cost = 0.0;
     for (const Item& item : items) cost += item.cost;
     const Region region{.pieces = static_cast<dim_t>(items.size()),
-                        .flops = cost * 2.0 * static_cast<double>(head_dim_ + v_dim_) / kSpeed,
+                        .flops = cost * 2.0 * static_cast<double>(head_dim_ + v_dim_) / kFusedSpeed,
                         .scratch_bytes = scratch_bytes()};
     parallel_for(region, [&](dim_t piece, std::byte* scratch) {
       run_item(items[static_cast<std::size_t>(piece)], scratch);
@@ -230,7 +204,8 @@ class FusedAttention {
         r.tile.sum = r.tile.minus_reference + width_;
         r.tile.columns = r.queries.columns;
         r.tile.fresh = true;
-        pack_queries(item.b, r, width, q);
+        r.tile.fixed = false;
+        pack_queries(p_, kernels_, {item.b, h, r.queries.begin, end_of(r.queries)}, width, q);
         std::fill(r.tile.context, r.tile.context + v_rows_ * width, T{0});
         std::fill(r.tile.minus_reference, r.tile.minus_reference + width,
                   kernels::kNoReference<T>);
@@ -240,39 +215,17 @@ class FusedAttention {
     return count;
   }
 
-  void pack_queries(dim_t b, const Running& r, dim_t width, T* q) const {
-    const void* rows[64];
-    const Strides& s = p_.q.strides();
-    const auto size = static_cast<dim_t>(item_size(p_.q.dtype()));
-    const dim_t count = end_of(r.queries) - r.queries.begin;
-    for (dim_t x = 0; x < count; ++x) {
-      rows[x] = static_cast<const std::byte*>(p_.q.data()) +
-                (b * s[0] + r.h * s[1] + (r.queries.begin + x) * s[2]) * size;
-    }
-    kernels_.pack_lanes({rows, count, head_dim_, s[3], p_.q.dtype()},
-                        static_cast<T>(p_.scale * std::numbers::log2e), width, q);
-  }
-
   kernels::KeyBlock<T> pack_block(const Item& item, dim_t j, dim_t keys,
                                   const Scratch& scratch) const {
-    key_rows(p_.k, item.b, item.kv_head, j, keys, scratch.rows);
+    const RowPlace place{item.b, item.kv_head, j, keys};
+    p_.key_rows(place, scratch.rows);
     kernels_.pack_broadcast({scratch.rows, keys, head_dim_, p_.k.strides()[3], p_.k.dtype()},
                             scratch.keys);
-    key_rows(p_.v, item.b, item.kv_head, j, keys, scratch.rows);
+    p_.value_rows(place, scratch.rows);
     const bool finite = kernels_.pack_values(
         {scratch.rows, keys, v_dim_, p_.v.strides()[3], p_.v.dtype()}, value_stride_,
         scratch.values);
     return {scratch.keys, scratch.values, keys, head_dim_, v_dim_, value_stride_, finite};
-  }
-
-  // Addresses of rows [j, j + keys) of k or v.
-  static void key_rows(const TensorView& t, dim_t b, dim_t kv_head, dim_t j, dim_t keys,
-                       const void** rows) {
-    const Strides& s = t.strides();
-    const auto size = static_cast<dim_t>(item_size(t.dtype()));
-    const auto* first =
-        static_cast<const std::byte*>(t.data()) + (b * s[0] + kv_head * s[1] + j * s[2]) * size;
-    for (dim_t k = 0; k < keys; ++k) rows[k] = first + k * s[2] * size;
   }
 
   // context = sum of weighted values / sum of weights; a row that saw nothing is 0.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cephalo/attention/reference.h"
+#include "cephalo/attention/problem.h"
 
 namespace cephalo {
 

@@ -184,7 +184,13 @@ Tile TileMaskBuilder<T>::build(const TilePlace& place, kernels::TileMask<T>* mas
   }
   const double slope = bound.slope(place.h);
   if (slope != 0.0) {
-    mask->slope = static_cast<T>(slope * std::numbers::log2e);
+    const double base_2 = slope * std::numbers::log2e;
+    mask->slope = static_cast<T>(base_2);
+    // What T could not hold; for float64, what the product lost.
+    mask->slope_low =
+        static_cast<T>(sizeof(T) == 4 ? base_2 - static_cast<double>(mask->slope)
+                                      : std::fma(slope, std::numbers::log2e, -base_2) +
+                                            slope * 2.0355273740931033e-17);
     mask->distance = static_cast<T>(bound.position(place.b, place.i) - place.j);
   }
   if (problem_.options.softcap) {

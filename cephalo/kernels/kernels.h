@@ -66,6 +66,7 @@ struct QueryTile {
   T* sum;              // [width], of those weights
   int columns;
   bool fresh;  // nothing was visible so far
+  bool fixed;  // references are final (an lse, say): they never move
 };
 
 // What is between scores and weights in a mixed tile; null or 0 where it does not apply. Key arrays
@@ -74,8 +75,8 @@ template <typename T>
 struct TileMask {
   const std::uint64_t* visible;  // [count] bit x: lane x may look
   const std::uint64_t* kept;     // [count] bit x: dropout keeps the weight of lane x
-  const T* bias;                 // [count][width], base 2, finite where hidden
-  T slope;                       // of alibi, base 2
+  const T* bias;                 // [count][width], finite where hidden
+  T slope, slope_low;            // of alibi, base 2, in two parts
   T distance;                    // position of lane 0 less that of key 0
   T softcap;                     // base 2
   T grown;                       // a kept weight grows by this
@@ -109,7 +110,7 @@ struct AttendKernels {
   void (*unpack_lanes)(const T* tile, dim_t width, const T* factor, const OutRows& to);
 
   // A bias into lanes; rows are queries, elements are keys:
-  // bias[j][x] (+)= log2(e) · element j of row x; −inf clears its bit and adds nothing.
+  // bias[j][x] (+)= element j of row x; −inf clears its bit and adds nothing.
   void (*add_bias)(const Rows& queries, dim_t width, bool first, T* bias, std::uint64_t* visible);
 };
 

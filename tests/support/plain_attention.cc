@@ -1,16 +1,22 @@
 #include "tests/support/plain_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 namespace cephalo::testing {
 namespace {
 
+// Results of long double are kept as double.
+template <typename T>
+using Stored = std::conditional_t<std::is_same_v<T, float>, float, double>;
+
 template <typename T>
 std::vector<T> dense(const TensorView& t) {
-  const Tensor copy = Tensor::copy(t, DTypeOf<T>::value);
-  const T* data = copy.template data_as<T>();
+  const Tensor copy = Tensor::copy(t, DTypeOf<Stored<T>>::value);
+  const Stored<T>* data = copy.template data_as<Stored<T>>();
   return {data, data + copy.numel()};
 }
 
@@ -22,13 +28,15 @@ PlainResult plain_attention(const TensorView& q, const TensorView& k, const Tens
   const dim_t batch = q.dim(0), heads = q.dim(1), q_tokens = q.dim(2), head_dim = q.dim(3);
   const dim_t kv_heads = k.dim(1), kv_tokens = k.dim(2), v_dim = v.dim(3);
   const std::vector<T> qs = dense<T>(q), ks = dense<T>(k), vs = dense<T>(v);
-  PlainResult result{Tensor::zeros({batch, heads, q_tokens, v_dim}, DTypeOf<T>::value),
-                     Tensor::zeros({batch, heads, q_tokens, kv_tokens}, DTypeOf<T>::value),
-                     Tensor::zeros({batch, heads, q_tokens}, DTypeOf<T>::value)};
-  T* contexts = result.context.template mutable_data_as<T>();
-  T* weights = result.weights.template mutable_data_as<T>();
-  T* lses = result.lse.template mutable_data_as<T>();
+  using S = Stored<T>;
+  PlainResult result{Tensor::zeros({batch, heads, q_tokens, v_dim}, DTypeOf<S>::value),
+                     Tensor::zeros({batch, heads, q_tokens, kv_tokens}, DTypeOf<S>::value),
+                     Tensor::zeros({batch, heads, q_tokens}, DTypeOf<S>::value)};
+  S* contexts = result.context.template mutable_data_as<S>();
+  S* weights = result.weights.template mutable_data_as<S>();
+  S* lses = result.lse.template mutable_data_as<S>();
   std::vector<T> scores(static_cast<std::size_t>(kv_tokens));
+  std::vector<T> context(static_cast<std::size_t>(v_dim));
   for (dim_t b = 0; b < batch; ++b) {
     for (dim_t h = 0; h < heads; ++h) {
       const dim_t kv = b * kv_heads + h / (heads / kv_heads);
@@ -58,15 +66,19 @@ PlainResult plain_attention(const TensorView& q, const TensorView& k, const Tens
           score = weight;
           sum += weight;
         }
-        lses[row] = std::isinf(top) ? -std::numeric_limits<T>::infinity() : top + std::log(sum);
+        lses[row] = static_cast<S>(std::isinf(top) ? top : top + std::log(sum));
+        std::fill(context.begin(), context.end(), T{0});
         for (dim_t j = 0; j < kv_tokens && sum > 0; ++j) {
           const T weight = scores[static_cast<std::size_t>(j)] / sum;
-          weights[row * kv_tokens + j] = weight;
+          weights[row * kv_tokens + j] = static_cast<S>(weight);
           if (!mask.visible[pair(j)]) continue;
           for (dim_t d = 0; d < v_dim; ++d) {
-            contexts[row * v_dim + d] +=
+            context[static_cast<std::size_t>(d)] +=
                 weight * vs[static_cast<std::size_t>((kv * kv_tokens + j) * v_dim + d)];
           }
+        }
+        for (dim_t d = 0; d < v_dim; ++d) {
+          contexts[row * v_dim + d] = static_cast<S>(context[static_cast<std::size_t>(d)]);
         }
       }
     }
@@ -78,5 +90,9 @@ template PlainResult plain_attention<float>(const TensorView&, const TensorView&
                                             const MaskTable&, double, double);
 template PlainResult plain_attention<double>(const TensorView&, const TensorView&,
                                              const TensorView&, const MaskTable&, double, double);
+
+template PlainResult plain_attention<long double>(const TensorView&, const TensorView&,
+                                                  const TensorView&, const MaskTable&, double,
+                                                  double);
 
 }  // namespace cephalo::testing

@@ -12,9 +12,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace cephalo::kernels::HWY_NAMESPACE {
 
-// A strip's weights may add up to this before the reference moves: far from overflow, and enough
-// that it hardly ever does.
-constexpr double kLargestSum = 1048576.0;
+// A strip's weights may add up to this before the reference moves. Larger saves nothing, since
+// references hardly ever move, and costs digits: exponents of dominant weights are rounded at the
+// distance to the reference.
+constexpr double kLargestSum = 256.0;
 
 // One strip: kRows keys against the tile.
 template <typename T>
@@ -28,41 +29,43 @@ struct Strip {
   const std::uint64_t* visible;  // [kRows], null: all
 };
 
-// What is added to the score of key r of the strip: bias and alibi, base 2.
+// `from` plus what is added to the score of key r of the strip: bias and alibi, turned to base 2.
+// log2(e) and the slope come in two parts, so that a large bias is rounded once only.
 template <typename T>
-HWY_INLINE Vec<T> added(const Strip<T>& strip, int r, int c) {
+HWY_INLINE Vec<T> add_terms(const Strip<T>& strip, Vec<T> from, int r, int c) {
   const Tag<T> d;
   const TileMask<T>& mask = *strip.mask;
-  Vec<T> sum = hn::Zero(d);
   if (mask.bias != nullptr) {
-    sum = hn::LoadU(d, mask.bias + (strip.key + r) * strip.width + c * kLanes<T>);
+    constexpr T kHigh = static_cast<T>(1.4426950408889634074);
+    constexpr T kLow = static_cast<T>(sizeof(T) == 4 ? 1.4426950408889634074 - double{kHigh}
+                                                     : 2.0355273740931033e-17);
+    const Vec<T> bias = hn::LoadU(d, mask.bias + (strip.key + r) * strip.width + c * kLanes<T>);
+    from = hn::MulAdd(bias, hn::Set(d, kLow), from);
+    from = hn::MulAdd(bias, hn::Set(d, kHigh), from);
   }
   if (mask.slope != T(0)) {
     const T first = mask.distance + T(c * kLanes<T>) - T(strip.key + r);
     const Vec<T> distance = hn::Abs(hn::Add(hn::Iota(d, T(0)), hn::Set(d, first)));
-    sum = hn::NegMulAdd(hn::Set(d, mask.slope), distance, sum);
+    from = hn::NegMulAdd(hn::Set(d, mask.slope_low), distance, from);
+    from = hn::NegMulAdd(hn::Set(d, mask.slope), distance, from);
   }
-  return sum;
+  return from;
 }
 
-// A score of a mixed tile less the reference, once q · k is known. Without a softcap q · k began
-// at what is added, and nothing is left to do.
 template <typename T>
-HWY_INLINE Vec<T> finish_score(const Strip<T>& strip, Vec<T> score, Vec<T> minus_reference, int r,
-                               int c) {
-  const Tag<T> d;
-  if (strip.mask->softcap == T(0)) return score;
-  const Vec<T> cap = hn::Set(d, strip.mask->softcap);
-  const Vec<T> flat = hn::Mul(cap, tanh(hn::Div(score, cap)));
-  return hn::Add(flat, hn::Add(added(strip, r, c), minus_reference));
+HWY_INLINE Vec<T> softcapped(const Strip<T>& strip, Vec<T> score) {
+  const Vec<T> cap = hn::Set(Tag<T>(), strip.mask->softcap);
+  return hn::Mul(cap, tanh(hn::Div(score, cap)));
 }
 
-// What q · k begins at.
+// The score less the reference, from q · k. The large parts of a bias and of the reference meet
+// first.
 template <typename T>
-HWY_INLINE Vec<T> begin_score(const Strip<T>& strip, Vec<T> minus_reference, int r, int c) {
-  if (strip.mask->softcap != T(0)) return hn::Zero(Tag<T>());
-  if (strip.mask->bias == nullptr && strip.mask->slope == T(0)) return minus_reference;
-  return hn::Add(added(strip, r, c), minus_reference);
+HWY_INLINE Vec<T> whole_score(const Strip<T>& strip, Vec<T> score, Vec<T> minus_reference, int r,
+                              int c) {
+  if (strip.mask == nullptr) return hn::Add(score, minus_reference);
+  if (strip.mask->softcap != T(0)) score = softcapped(strip, score);
+  return hn::Add(score, add_terms(strip, minus_reference, r, c));
 }
 
 // Weights of n columns from c0 on, with the references as they are. False, and sums left alone,
@@ -72,17 +75,16 @@ HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T>& tile, int
   const Tag<T> d;
   constexpr int kN = kLanes<T>;
   const T* minus_reference = tile.minus_reference + c0 * kN;
+  // Without anything to add q · k begins at the reference.
+  const bool plain = !kMixed || (strip.mask->bias == nullptr && strip.mask->slope == T(0) &&
+                                 strip.mask->softcap == T(0));
   Raw<T> scores[kRows][n];
   CEPHALO_UNROLL
   for (int c = 0; c < n; ++c) {
     const Vec<T> reference = hn::LoadU(d, minus_reference + c * kN);
     CEPHALO_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      if constexpr (kMixed) {
-        scores[r][c] = begin_score(strip, reference, r, c0 + c).raw;
-      } else {
-        scores[r][c] = reference.raw;
-      }
+      scores[r][c] = plain ? reference.raw : hn::Zero(d).raw;
     }
   }
   multiply<n, T>(strip.keys, tile.q + c0 * kN, strip.width, strip.head_dim, scores);
@@ -95,7 +97,9 @@ HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T>& tile, int
     for (int r = 0; r < kRows; ++r) {
       Vec<T> score{scores[r][c]};
       if constexpr (kMixed) {
-        score = finish_score(strip, score, hn::LoadU(d, minus_reference + c * kN), r, c0 + c);
+        if (!plain) {
+          score = whole_score(strip, score, hn::LoadU(d, minus_reference + c * kN), r, c0 + c);
+        }
       }
       Vec<T> weight = exp2<T>(score);
       if constexpr (kMixed) {
@@ -109,7 +113,7 @@ HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T>& tile, int
     fits = hn::And(fits, hn::Le(sum, hn::Set(d, T(kLargestSum))));
     sums[c] = sum.raw;
   }
-  if (HWY_UNLIKELY(!hn::AllTrue(d, fits))) return false;
+  if (HWY_UNLIKELY(!hn::AllTrue(d, fits)) && !tile.fixed) return false;
   CEPHALO_UNROLL
   for (int c = 0; c < n; ++c) {
     T* total = block_sum + (c0 + c) * kN;
@@ -143,15 +147,10 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   Vec<T> largest = hn::Neg(infinity);
   auto nan = hn::Lt(hn::Zero(d), hn::Zero(d));
   for (int r = 0; r < kRows; ++r) {
-    Vec<T> score{scores[r][0]};
-    if (strip.mask != nullptr) {
-      score = strip.mask->softcap != T(0) ? finish_score(strip, score, hn::Zero(d), r, c)
-                                          : hn::Add(score, added(strip, r, c));
-    }
+    Vec<T> score = whole_score(strip, Vec<T>{scores[r][0]}, hn::Zero(d), r, c);
     if (strip.visible != nullptr) {
       score = hn::IfThenElse(mask_of<T>(strip.visible[r], c), score, hn::Neg(infinity));
     }
-    scores[r][0] = score.raw;
     nan = hn::Or(nan, hn::IsNaN(score));
     largest = hn::IfThenElse(hn::Gt(score, largest), score, largest);
     sum = hn::Add(sum, hn::LoadU(d, strip.weights + r * strip.width + offset));
@@ -178,7 +177,11 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   sum = hn::Zero(d);
   for (int r = 0; r < kRows; ++r) {
     T* to = strip.weights + r * strip.width + offset;
-    const Vec<T> renewed = hn::IfThenElseZero(sees, exp2<T>(hn::Add(Vec<T>{scores[r][0]}, after)));
+    const Vec<T> score = whole_score(strip, Vec<T>{scores[r][0]}, after, r, c);
+    Vec<T> renewed = hn::IfThenElseZero(sees, exp2<T>(score));
+    if (strip.visible != nullptr) {
+      renewed = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), renewed);
+    }
     const Vec<T> weight = hn::IfThenElse(moves, renewed, hn::LoadU(d, to));
     hn::StoreU(weight, d, to);
     sum = hn::Add(sum, weight);
@@ -233,7 +236,7 @@ HWY_NOINLINE void weigh(const KeyBlock<T>& block, QueryTile<T>& tile, const Tile
   HWY_ALIGN T block_sum[kMaxColumns * kLanes<T>] = {};
   // The last strip may be cut short: the keys that it lacks are hidden.
   std::uint64_t tail[kRows] = {};
-  for (dim_t r = 0; r < block.count % kRows; ++r) tail[r] = ~std::uint64_t{0};
+  for (dim_t r = 0; r < block.count % kRows; ++r) tail[r] = (std::uint64_t{1} << width) - 1;
   constexpr TileMask<T> kNoMask{};
 
   for (dim_t key = 0; key < block.count; key += kRows) {

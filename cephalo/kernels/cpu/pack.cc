@@ -208,7 +208,6 @@ HWY_NOINLINE void add_bias(const Rows& queries, dim_t width, bool first, T* bias
                            std::uint64_t* visible) {
   const Tag<T> d;
   HWY_ALIGN T block[4 * 3 * HWY_MAX(kLanes<T>, 4)];
-  const Vec<T> log2e = hn::Set(d, T(1.4426950408889634));
   const Vec<T> hidden = hn::Set(d, static_cast<T>(-__builtin_inf()));
   Rows part = queries;
   const auto size = queries.dtype == DType::f64 ? 8 : (queries.dtype == DType::f32 ? 4 : 2);
@@ -229,7 +228,7 @@ HWY_NOINLINE void add_bias(const Rows& queries, dim_t width, bool first, T* bias
         visible[key + k] &= ~(bits << (c * kLanes<T>));
         T* to = bias + (key + k) * width + c * kLanes<T>;
         const Vec<T> sum = first ? hn::Zero(d) : hn::LoadU(d, to);
-        hn::StoreU(hn::MulAdd(hn::IfThenZeroElse(hides, value), log2e, sum), d, to);
+        hn::StoreU(hn::Add(hn::IfThenZeroElse(hides, value), sum), d, to);
       }
     }
   }

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+
+#include "cephalo/attention/attend.h"
+#include "cephalo/attention/kv_cache.h"
+#include "cephalo/core/bound_mask.h"
+
+namespace cephalo {
+
+// Keys [j, j + count) of one sequence and one key head.
+struct RowPlace {
+  dim_t b, kv_head;
+  dim_t j, count;
+};
+
+// Arguments of attend after all checks, rank 4: what every engine starts from. Borrows the tensors
+// and the mask.
+struct AttendProblem {
+  TensorView q;  // [batch, num_heads, q_tokens, head_dim]
+  TensorView k;  // [batch, num_kv_heads, kv_tokens, head_dim]
+  TensorView v;  // [batch, num_kv_heads, kv_tokens, v_dim]
+  BoundMask mask;
+  double scale;
+  AttendOptions options;
+  const KVCache* cache;               // holds the rows of k and v, which then have no address
+  std::shared_ptr<const Mask> owned;  // the mask with the cache's lengths, which `mask` borrows
+
+  // Where rows of k and v lie: `count` addresses.
+  void key_rows(const RowPlace& place, const void** rows) const;
+  void value_rows(const RowPlace& place, const void** rows) const;
+};
+
+AttendProblem make_problem(const TensorView& q, const TensorView& k, const TensorView& v,
+                           const Mask& mask, const AttendOptions& options, const char* function);
+
+// Queries of the tokens that the last append brought, against all that the cache keeps.
+AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Mask& mask,
+                           const AttendOptions& options, const char* function);
+
+}  // namespace cephalo
