@@ -116,6 +116,7 @@ AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& 
   switch (options.engine) {
     case Engine::automatic:
     case Engine::reference:
+    case Engine::fused:
       result = attend_reference(problem);
   }
   const int added = 4 - q.rank();

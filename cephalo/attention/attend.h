@@ -11,7 +11,7 @@ namespace cephalo {
 
 // Who computes. `reference` is the textbook: every step is stored, memory grows with
 // q_tokens × kv_tokens. `automatic` picks the best engine that can do the work.
-enum class Engine { automatic, reference };
+enum class Engine { automatic, reference, fused };
 
 // Where dropout's random numbers come from. `counter` is a function of position, head and batch
 // and never of threads; the other two draw in PyTorch's order from a generator.
