@@ -106,8 +106,8 @@ static pair lower(int i, int j) {
 static pair lower_or_first_two(int i, int j) {
   return (pair){j <= i || j < 2, 0.0};
 }
-static pair neighbours(int i, int j) {
-  return (pair){i - 1 <= j && j <= i + 1, 0.0};
+static pair itself_and_one_before(int i, int j) {
+  return (pair){i - 1 <= j && j <= i, 0.0};
 }
 static pair earlier_by_one(int i, int j) {
   return (pair){j <= i - 1, 0.0};
@@ -172,8 +172,8 @@ static void test_positions_and_masks(void) {
 
   mask = new_mask();
   CHECK_OK(cephalo_mask_window(mask, 1, CEPHALO_UNLIMITED));
-  CHECK_OK(cephalo_mask_window(mask, CEPHALO_UNLIMITED, 1));
-  attend_with(mask, neighbours, __LINE__);
+  CHECK_OK(cephalo_mask_window(mask, CEPHALO_UNLIMITED, 0));
+  attend_with(mask, itself_and_one_before, __LINE__);
 
   mask = new_mask();  // the first query sees nothing
   CHECK_OK(cephalo_mask_positions(mask, CEPHALO_ALIGN_TOP_LEFT, -1));
