@@ -38,7 +38,8 @@ def parse_arguments():
                         help="only rows whose name holds one of these words")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--runs", type=int, default=1, help="repeats the whole; the best times count")
+    parser.add_argument("--runs", type=int, default=1,
+                        help="repeats the whole; the best times count")
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds")
     parser.add_argument("--json", metavar="FILE", help="every run of every row")
     parser.add_argument("--curve", metavar="FILE", help="measure the curve instead of the rows")
@@ -132,10 +133,10 @@ def curve_memory(size, name, threads):
     """Bytes, or None where it does not fit into this machine."""
     try:
         return next(lines_of("curve.py", ["memory", name, *size], threads))["bytes"]
-    except (subprocess.CalledProcessError, StopIteration) as error:
-        if getattr(error, "returncode", 0) == -signal.SIGKILL:  # by the kernel
-            return None
-        raise
+    except subprocess.CalledProcessError as error:
+        if error.returncode != -signal.SIGKILL:  # that was the kernel, for want of memory
+            raise
+        return None
 
 
 def print_header(info, versions, options):
