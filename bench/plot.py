@@ -11,8 +11,8 @@ import sys
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 960, 456
-PANEL_TOP, PANEL_HEIGHT, PANEL_WIDTH = 106, 276, 290
-PANEL_LEFTS = (64, 534)
+PANEL_TOP, PANEL_HEIGHT, PANEL_WIDTH = 106, 276, 280
+PANEL_LEFTS = (64, 540)
 # Its own background, so that it reads on a white page and on a dark one. The colours differ in
 # lightness too, for eyes and printers that do not tell them apart.
 BACKGROUND, INK, QUIET, GRID = "#fbfaf7", "#222222", "#5f5f5f", "#e3e0d8"
