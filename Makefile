@@ -4,7 +4,7 @@ FUZZ_RUNS ?= 1000000
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
-.PHONY: help demo test test-asan test-tsan test-long test-torch fuzz build docs fmt lint deps clean
+.PHONY: help demo test test-asan test-tsan test-long test-torch fuzz build bench-peers docs fmt lint deps clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,16 +53,21 @@ test-torch: build ## against PyTorch itself, which is installed into .venv (seve
 	@.venv/bin/python tests/golden/compare_torch.py --all
 	@.venv/bin/python tests/golden/check_files.py
 
+bench-peers: ## against PyTorch and onnxruntime, side by side: hours; ARGS=--quick for a look
+	@tools/deps build peers
+	@cmake --preset shared && cmake --build build/shared
+	@.venv/bin/python bench/peers.py --runs 3 $(ARGS)
+
 docs: build ## run every command in README.md and docs/ and write its output there
 	@python3 tools/run_docs.py --build $(BUILD) README.md docs/*.md
 
 fmt: ## clang-format everything
 	@tools/deps lint
-	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
+	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 -i
 
 lint: build ## formatting and clang-tidy; warnings are errors
 	@tools/deps lint
-	@git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
+	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 --dry-run --Werror
 	@git ls-files '*.cc' | grep -v '^tests/consumer/' | \
 	  xargs -P $(JOBS) -n 4 clang-tidy-14 -p $(BUILD) --quiet --extra-arg=-Wno-unknown-warning-option
 

@@ -3,7 +3,9 @@
 #include <cmath>
 #include <utility>
 
+#include "cephalo/attention/choose_engine.h"
 #include "cephalo/attention/fused.h"
+#include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/reference.h"
 #include "cephalo/attention/weights_pass.h"
 #include "cephalo/core/fail.h"
@@ -54,7 +56,7 @@ void check_output(const AttendOutput& output, const TensorView& q, const TensorV
 }
 
 void run_into(const AttendOutput& output, const AttendProblem& problem) {
-  if (problem.options.engine != Engine::reference) {
+  if (choose_engine(problem.options, "attend_into") == Engine::fused) {
     attend_fused(problem, output);
     return;
   }
@@ -89,17 +91,25 @@ AttendResult run_fused(const AttendProblem& problem) {
   return result;
 }
 
+AttendResult run(const AttendProblem& problem) {
+  const UseThreads limit(problem.options.threads);
+  return choose_engine(problem.options, "attend") == Engine::fused ? run_fused(problem)
+                                                                   : attend_reference(problem);
+}
+
 }  // namespace
 
 AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& v, const Mask& mask,
                     const AttendOptions& options) {
-  const AttendProblem problem = make_problem(q, k, v, mask, options, "attend");
-  const UseThreads limit(options.threads);
-  AttendResult result =
-      options.engine == Engine::reference ? attend_reference(problem) : run_fused(problem);
+  AttendResult result = run(make_problem(q, k, v, mask, options, "attend"));
   const int added = 4 - q.rank();
   return {as_rank(std::move(result.context), added), as_rank(std::move(result.lse), added),
           as_rank(std::move(result.weights), added), as_rank(std::move(result.scores), added)};
+}
+
+AttendResult attend(const TensorView& q, const KVCache& cache, const Mask& mask,
+                    const AttendOptions& options) {
+  return run(make_problem(q, cache, mask, options, "attend"));
 }
 
 void attend_into(const AttendOutput& output, const TensorView& q, const TensorView& k,
@@ -107,8 +117,17 @@ void attend_into(const AttendOutput& output, const TensorView& q, const TensorVi
   const AttendProblem problem = make_problem(q, k, v, mask, options, "attend_into");
   check_output(output, q, v);
   const UseThreads limit(options.threads);
-  const MutableTensorView lse = output.lse.numel() > 0 ? with_leading_ones(output.lse, 3) : output.lse;
-  run_into({with_leading_ones(output.context, 4), lse}, problem);
+  run_into({with_leading_ones(output.context, 4),
+            output.lse.numel() > 0 ? with_leading_ones(output.lse, 3) : output.lse},
+           problem);
+}
+
+void attend_into(const AttendOutput& output, const TensorView& q, const KVCache& cache,
+                 const Mask& mask, const AttendOptions& options) {
+  const AttendProblem problem = make_problem(q, cache, mask, options, "attend_into");
+  check_output(output, q, problem.v);
+  const UseThreads limit(options.threads);
+  run_into(output, problem);
 }
 
 }  // namespace cephalo

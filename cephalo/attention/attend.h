@@ -33,6 +33,7 @@ struct AttendOptions {
   bool return_weights = false;
   ScoresTap return_scores = ScoresTap::none;
   Engine engine = Engine::automatic;
+  Engine require = Engine::automatic;  // an error unless this engine runs; automatic: any
   int threads = 0;  // 0: as set by set_threads
 };
 
@@ -56,6 +57,15 @@ struct AttendResult {
 AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& v,
                     const Mask& mask = {}, const AttendOptions& options = {});
 
+class KVCache;
+
+// Queries of the tokens that the cache's last append brought, against all that it keeps.
+// q: [batch, num_heads, q_tokens, head_dim]; sequence b uses its first cache.appended()[b] rows.
+// The mask speaks of positions: key j is the token at position j. A query that may look at a token
+// which a ring has evicted is an error that names it.
+AttendResult attend(const TensorView& q, const KVCache& cache, const Mask& mask = {},
+                    const AttendOptions& options = {});
+
 // Memory of the caller's for context and, unless it is empty, lse; any strides. A context of shape
 // [batch, num_heads, q_tokens, v_dim] may lie as [batch, q_tokens, num_heads · v_dim], so that heads
 // come out merged.
@@ -67,5 +77,7 @@ struct AttendOutput {
 // attend without allocating results; return_lse, return_weights and return_scores do not apply.
 void attend_into(const AttendOutput& output, const TensorView& q, const TensorView& k,
                  const TensorView& v, const Mask& mask = {}, const AttendOptions& options = {});
+void attend_into(const AttendOutput& output, const TensorView& q, const KVCache& cache,
+                 const Mask& mask = {}, const AttendOptions& options = {});
 
 }  // namespace cephalo

@@ -47,6 +47,11 @@ class FusedAttention {
         value_stride_(kKvTile * kernels_.rows + kValuePadding),
         tiles_(cut_queries(0, q_tokens_, kernels_.lanes)) {}
 
+  // For all threads that may work.
+  std::size_t all_scratch_bytes() const {
+    return scratch_bytes() * static_cast<std::size_t>(threads());
+  }
+
   void run() {
     const std::vector<Item> items = make_items();
     double cost = 0.0;
@@ -277,6 +282,13 @@ void attend_fused(const AttendProblem& problem, const AttendOutput& output) {
   } else {
     FusedAttention<float>(problem, output).run();
   }
+}
+
+std::size_t fused_scratch_bytes(const AttendProblem& problem) {
+  const AttendOutput none{};
+  return problem.q.dtype() == DType::f64
+             ? FusedAttention<double>(problem, none).all_scratch_bytes()
+             : FusedAttention<float>(problem, none).all_scratch_bytes();
 }
 
 }  // namespace cephalo

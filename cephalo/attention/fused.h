@@ -8,4 +8,7 @@ namespace cephalo {
 // Bits depend on the instruction set and the sizes alone, never on threads.
 void attend_fused(const AttendProblem& problem, const AttendOutput& output);
 
+// Bytes that it needs besides inputs and results, over all threads.
+std::size_t fused_scratch_bytes(const AttendProblem& problem);
+
 }  // namespace cephalo

@@ -1,6 +1,7 @@
 #include "cephalo/attention/reference.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -271,7 +272,40 @@ class ReferenceAttention {
 
 }  // namespace
 
+namespace {
+
+// k or v of a cache, whole: what was evicted or is not there yet is 0, and hidden.
+Tensor gather_rows(const AttendProblem& problem, const TensorView& like, bool keys) {
+  Tensor all = Tensor::zeros(like.shape(), like.dtype());
+  const std::size_t row_bytes = static_cast<std::size_t>(like.dim(3)) * item_size(like.dtype());
+  std::vector<const void*> rows(static_cast<std::size_t>(like.dim(2)));
+  for (dim_t b = 0; b < like.dim(0); ++b) {
+    const dim_t first = problem.cache->first_kept(b);
+    const dim_t count = problem.cache->lengths()[static_cast<std::size_t>(b)] - first;
+    for (dim_t h = 0; h < like.dim(1) && count > 0; ++h) {
+      const RowPlace place{b, h, first, count};
+      keys ? problem.key_rows(place, rows.data()) : problem.value_rows(place, rows.data());
+      auto* to = static_cast<std::byte*>(all.mutable_view()[b][h].slice(0, first, first + count).mutable_data());
+      for (dim_t j = 0; j < count; ++j) {
+        std::memcpy(to + static_cast<std::size_t>(j) * row_bytes, rows[static_cast<std::size_t>(j)], row_bytes);
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 AttendResult attend_reference(const AttendProblem& problem, StepSink* sink) {
+  if (problem.cache != nullptr) {
+    const Tensor k = gather_rows(problem, problem.k, true);
+    const Tensor v = gather_rows(problem, problem.v, false);
+    AttendProblem dense = problem;
+    dense.k = k;
+    dense.v = v;
+    dense.cache = nullptr;
+    return attend_reference(dense, sink);
+  }
   if (problem.q.dtype() == DType::f64) return ReferenceAttention<double>(problem, sink).run();
   return ReferenceAttention<float>(problem, sink).run();
 }

@@ -39,6 +39,11 @@ class Install(unittest.TestCase):
             run("c++", "-std=c++20", ROOT / "tests/consumer/consumer.cc", "-o", base / "program",
                 *flags)
             self.assertEqual(run(base / "program", env=environment), EXPECTED)
+            # C compiles the header; the C++ compiler links, as a static library asks for it.
+            run("cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c",
+                ROOT / "tests/consumer/consumer.c", "-o", base / "consumer.o", *flags)
+            run("c++", base / "consumer.o", "-o", base / "c_program", *flags)
+            self.assertEqual(run(base / "c_program", env=environment), "0.1.0 1.5\n")
             self.assertFalse((prefix / "include/cephalo/core/fail.h").exists())
 
     def test_static(self):

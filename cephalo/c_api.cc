@@ -1,0 +1,388 @@
+#include "cephalo/c_api.h"
+
+#include <cmath>
+#include <limits>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "cephalo/attention/attend.h"
+#include "cephalo/attention/layer_file.h"
+#include "cephalo/attention/multi_head.h"
+#include "cephalo/core/fail.h"
+#include "cephalo/core/mask.h"
+#include "cephalo/core/parallel.h"
+#include "cephalo/core/version.h"
+
+struct cephalo_mask {
+  cephalo::Mask mask;
+};
+
+struct cephalo_layer {
+  cephalo::MultiHeadAttention layer;
+};
+
+namespace cephalo {
+namespace {
+
+thread_local std::string last_message;
+thread_local const char* last_error = "";
+
+cephalo_status failed(cephalo_status status, const char* message) noexcept {
+  try {
+    last_message = message;
+    last_error = last_message.c_str();
+  } catch (...) {  // there is not even memory to say so
+    last_error = "no memory";
+  }
+  return status;
+}
+
+cephalo_status status_of(Error::Kind kind) {
+  switch (kind) {
+    case Error::Kind::value:
+      return CEPHALO_ERROR_VALUE;
+    case Error::Kind::type:
+      return CEPHALO_ERROR_TYPE;
+    case Error::Kind::io:
+      return CEPHALO_ERROR_IO;
+    case Error::Kind::memory:
+      return CEPHALO_ERROR_MEMORY;
+  }
+  return CEPHALO_ERROR_INTERNAL;
+}
+
+// Runs the body of a C function: whatever it throws becomes a status and a message.
+template <typename Body>
+cephalo_status guarded(Body&& body) noexcept {
+  try {
+    body();
+    return CEPHALO_OK;
+  } catch (const Error& error) {
+    return failed(status_of(error.kind()), error.what());
+  } catch (const std::bad_alloc&) {
+    return failed(CEPHALO_ERROR_MEMORY, "no memory");
+  } catch (const std::exception& error) {
+    return failed(CEPHALO_ERROR_INTERNAL, error.what());
+  } catch (...) {
+    return failed(CEPHALO_ERROR_INTERNAL, "an exception of an unknown type");
+  }
+}
+
+template <typename T>
+T& not_null(T* pointer, const char* function, const char* argument) {
+  require(pointer != nullptr, "{}: {} is NULL", function, argument);
+  return *pointer;
+}
+
+// DType has the same numbers: only the range is checked.
+static_assert(static_cast<int>(DType::f32) == CEPHALO_FLOAT32);
+static_assert(static_cast<int>(DType::f16) == CEPHALO_FLOAT16);
+static_assert(static_cast<int>(DType::i64) == CEPHALO_INT64);
+static_assert(static_cast<int>(DType::u8) == CEPHALO_UINT8);
+static_assert(static_cast<int>(DType::boolean) == CEPHALO_BOOL);
+DType dtype_of(int32_t dtype, const char* function, const char* argument) {
+  require_type(dtype >= CEPHALO_FLOAT32 && dtype <= CEPHALO_BOOL,
+               "{}: {} has dtype {}, which is none of cephalo's", function, argument, dtype);
+  return static_cast<DType>(dtype);
+}
+
+MutableTensorView view_of(const cephalo_tensor* t, const char* function, const char* argument) {
+  const cephalo_tensor& tensor = not_null(t, function, argument);
+  require(tensor.rank >= 0 && tensor.rank <= 4, "{}: {} has rank {}, 0 to 4 is possible", function,
+          argument, tensor.rank);
+  Shape shape;
+  Strides strides;
+  for (int axis = 0; axis < tensor.rank; ++axis) {
+    require(tensor.shape[axis] >= 0, "{}: {} has a dimension of {}", function, argument,
+            tensor.shape[axis]);
+    shape.push_back(tensor.shape[axis]);
+    strides.push_back(tensor.strides[axis]);
+  }
+  require(tensor.data != nullptr || numel(shape) == 0, "{}: the data of {} {} is NULL", function,
+          argument, shape);
+  return {tensor.data, dtype_of(tensor.dtype, function, argument), shape, strides};
+}
+
+void check_output(const MutableTensorView& out, const Shape& shape, DType dtype,
+                  const char* function, const char* argument) {
+  require(out.shape() == shape, "{}: {} has shape {}, the result is {}", function, argument,
+          out.shape(), shape);
+  require_type(out.dtype() == dtype, "{}: {} is {}, the result is {}", function, argument,
+               name(out.dtype()), name(dtype));
+  for (int axis = 0; axis < out.rank(); ++axis) {
+    require(out.dim(axis) <= 1 || out.strides()[axis] != 0,
+            "{}: {} {} has stride 0 in axis {}: elements would overwrite each other", function,
+            argument, shape, axis);
+  }
+}
+
+// t's shape with another last dimension.
+Shape with_width(const TensorView& t, dim_t width) {
+  Shape shape = t.shape();
+  shape[-1] = width;
+  return shape;
+}
+
+Shape without_width(const TensorView& t) {
+  Shape shape;
+  for (int axis = 0; axis + 1 < t.rank(); ++axis) shape.push_back(t.dim(axis));
+  return shape;
+}
+
+void check_attend_outputs(const TensorView& q, const TensorView& v,
+                          const MutableTensorView& context_out, const MutableTensorView* lse_out) {
+  if (q.rank() < 2 || v.rank() != q.rank()) return;  // attend itself says what is wrong
+  check_output(context_out, with_width(q, v.dim(-1)), q.dtype(), "cephalo_attend", "context_out");
+  if (lse_out == nullptr) return;
+  const DType dtype = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  check_output(*lse_out, without_width(q), dtype, "cephalo_attend", "lse_out");
+}
+
+// The one place where attention's results reach the caller's memory.
+void write_attended(const TensorView& q, const TensorView& k, const TensorView& v, const Mask& mask,
+                    const AttendOptions& options, const MutableTensorView& context_out,
+                    const MutableTensorView* lse_out) {
+  attend_into({context_out, lse_out != nullptr ? *lse_out : MutableTensorView()}, q, k, v, mask,
+              options);
+}
+
+Engine engine_of(int32_t engine) {
+  switch (engine) {
+    case CEPHALO_ENGINE_AUTO:
+      return Engine::automatic;
+    case CEPHALO_ENGINE_REFERENCE:
+      return Engine::reference;
+    case CEPHALO_ENGINE_FUSED:
+      return Engine::fused;
+    default:
+      fail(Error::Kind::value, "cephalo_attend: there is no engine {}", engine);
+  }
+}
+
+AttendOptions options_of(const cephalo_attend_options& o) {
+  AttendOptions options;
+  if (!std::isnan(o.scale)) options.scale = o.scale;
+  if (o.softcap != 0.0) options.softcap = o.softcap;
+  options.dropout = o.dropout;
+  options.seed = o.seed;
+  options.engine = engine_of(o.engine);
+  options.threads = o.threads;
+  return options;
+}
+
+MultiHeadAttentionOptions options_of(const cephalo_layer_options& o) {
+  return {.d_in = o.d_in,
+          .d_out = o.d_out,
+          .context_length = o.context_length,
+          .dropout = o.dropout,
+          .num_heads = o.num_heads,
+          .qkv_bias = o.qkv_bias != 0,
+          .num_kv_heads = o.num_kv_heads,
+          .v_dim = o.v_dim,
+          .out_proj = o.out_proj != 0,
+          .out_bias = o.out_bias != 0,
+          .causal = o.causal != 0,
+          .seed = o.seed,
+          .dtype = dtype_of(o.dtype, "cephalo_layer_create", "options")};
+}
+
+dim_t output_width(const MultiHeadAttention& layer) {
+  const MultiHeadAttentionOptions& o = layer.options();
+  if (o.out_proj) return o.d_out;
+  return o.num_heads * (o.v_dim == 0 ? layer.head_dim() : o.v_dim);
+}
+
+// Joins what `part` returns to a mask; a part that is refused leaves the mask as it was.
+template <typename Part>
+cephalo_status join(cephalo_mask* mask, const char* function, Part&& part) {
+  return guarded([&] {
+    Mask& whole = not_null(mask, function, "mask").mask;
+    whole = whole & part();
+  });
+}
+
+std::vector<dim_t> numbers_of(const int64_t* numbers, int64_t count) {
+  return {numbers, numbers + count};
+}
+
+}  // namespace
+}  // namespace cephalo
+
+using namespace cephalo;
+
+const char* cephalo_version(void) {
+  return CEPHALO_VERSION;
+}
+
+const char* cephalo_last_error(void) {
+  return last_error;
+}
+
+cephalo_status cephalo_set_threads(int count) {
+  return guarded([&] { set_threads(count); });
+}
+
+cephalo_status cephalo_mask_create(cephalo_mask** mask) {
+  return guarded([&] {
+    cephalo_mask*& created = not_null(mask, "cephalo_mask_create", "mask");
+    created = new cephalo_mask;
+  });
+}
+
+void cephalo_mask_destroy(cephalo_mask* mask) {
+  delete mask;
+}
+
+cephalo_status cephalo_mask_positions(cephalo_mask* mask, int32_t align, int64_t offset) {
+  constexpr const char* kFunction = "cephalo_mask_positions";
+  return join(mask, kFunction, [&] {
+    require(align == CEPHALO_ALIGN_BOTTOM_RIGHT || align == CEPHALO_ALIGN_TOP_LEFT,
+            "{}: there is no alignment {}", kFunction, align);
+    return positions(align == CEPHALO_ALIGN_TOP_LEFT ? Align::top_left : Align::bottom_right,
+                     offset);
+  });
+}
+
+cephalo_status cephalo_mask_causal(cephalo_mask* mask, int64_t prefix) {
+  return join(mask, "cephalo_mask_causal", [&] { return causal(prefix); });
+}
+
+cephalo_status cephalo_mask_window(cephalo_mask* mask, int64_t left, int64_t right) {
+  return join(mask, "cephalo_mask_window", [&] { return window(left, right); });
+}
+
+cephalo_status cephalo_mask_lengths(cephalo_mask* mask, const int64_t* kv, const int64_t* q,
+                                    int64_t batch) {
+  constexpr const char* kFunction = "cephalo_mask_lengths";
+  return join(mask, kFunction, [&] {
+    require(batch >= 0, "{}: batch ({}) must be >= 0", kFunction, batch);
+    not_null(kv, kFunction, "kv");
+    return q == nullptr ? lengths(numbers_of(kv, batch))
+                        : lengths(numbers_of(kv, batch), numbers_of(q, batch));
+  });
+}
+
+cephalo_status cephalo_mask_documents(cephalo_mask* mask, const cephalo_tensor* q_ids,
+                                      const cephalo_tensor* kv_ids) {
+  constexpr const char* kFunction = "cephalo_mask_documents";
+  return join(mask, kFunction, [&] {
+    const TensorView of_q = view_of(q_ids, kFunction, "q_ids");
+    return kv_ids == nullptr ? documents(of_q)
+                             : documents(of_q, view_of(kv_ids, kFunction, "kv_ids"));
+  });
+}
+
+cephalo_status cephalo_mask_keep(cephalo_mask* mask, const cephalo_tensor* t) {
+  return join(mask, "cephalo_mask_keep",
+              [&] { return keep(view_of(t, "cephalo_mask_keep", "t")); });
+}
+
+cephalo_status cephalo_mask_drop(cephalo_mask* mask, const cephalo_tensor* t) {
+  return join(mask, "cephalo_mask_drop",
+              [&] { return drop(view_of(t, "cephalo_mask_drop", "t")); });
+}
+
+cephalo_status cephalo_mask_bias(cephalo_mask* mask, const cephalo_tensor* t) {
+  return join(mask, "cephalo_mask_bias",
+              [&] { return bias(view_of(t, "cephalo_mask_bias", "t")); });
+}
+
+cephalo_status cephalo_mask_alibi(cephalo_mask* mask, const float* slopes, int64_t num_heads) {
+  return join(mask, "cephalo_mask_alibi", [&] {
+    require(num_heads > 0, "cephalo_mask_alibi: num_heads ({}) must be > 0", num_heads);
+    return alibi(slopes == nullptr ? alibi_slopes(num_heads)
+                                   : std::vector<float>(slopes, slopes + num_heads));
+  });
+}
+
+cephalo_attend_options cephalo_attend_options_default(void) {
+  return {std::numeric_limits<double>::quiet_NaN(), 0.0, 0.0, 0, CEPHALO_ENGINE_AUTO, 0};
+}
+
+cephalo_status cephalo_attend(const cephalo_tensor* q, const cephalo_tensor* k,
+                              const cephalo_tensor* v, const cephalo_mask* mask,
+                              const cephalo_attend_options* options,
+                              const cephalo_tensor* context_out, const cephalo_tensor* lse_out) {
+  constexpr const char* kFunction = "cephalo_attend";
+  return guarded([&] {
+    const TensorView q_view = view_of(q, kFunction, "q");
+    const TensorView k_view = view_of(k, kFunction, "k");
+    const TensorView v_view = view_of(v, kFunction, "v");
+    const MutableTensorView context = view_of(context_out, kFunction, "context_out");
+    const MutableTensorView lse =
+        lse_out == nullptr ? MutableTensorView() : view_of(lse_out, kFunction, "lse_out");
+    const MutableTensorView* wanted_lse = lse_out == nullptr ? nullptr : &lse;
+    check_attend_outputs(q_view, v_view, context, wanted_lse);
+    write_attended(q_view, k_view, v_view, mask == nullptr ? Mask() : mask->mask,
+                   options_of(options == nullptr ? cephalo_attend_options_default() : *options),
+                   context, wanted_lse);
+  });
+}
+
+cephalo_layer_options cephalo_layer_options_default(void) {
+  cephalo_layer_options options{};
+  options.num_heads = 1;
+  options.causal = 1;
+  options.out_proj = 1;
+  options.out_bias = 1;
+  return options;
+}
+
+cephalo_status cephalo_layer_create(const cephalo_layer_options* options, cephalo_layer** layer) {
+  constexpr const char* kFunction = "cephalo_layer_create";
+  return guarded([&] {
+    const cephalo_layer_options& wanted = not_null(options, kFunction, "options");
+    cephalo_layer*& created = not_null(layer, kFunction, "layer");
+    created = new cephalo_layer{MultiHeadAttention(options_of(wanted))};
+  });
+}
+
+cephalo_status cephalo_layer_load(const char* path, int64_t num_heads, cephalo_layer** layer) {
+  constexpr const char* kFunction = "cephalo_layer_load";
+  return guarded([&] {
+    not_null(path, kFunction, "path");
+    LoadOptions options;
+    if (num_heads != 0) options.settings.num_heads = num_heads;
+    cephalo_layer*& loaded = not_null(layer, kFunction, "layer");
+    loaded = new cephalo_layer{load_layer(path, options)};
+  });
+}
+
+void cephalo_layer_destroy(cephalo_layer* layer) {
+  delete layer;
+}
+
+cephalo_status cephalo_layer_set_parameter(cephalo_layer* layer, const char* name,
+                                           const cephalo_tensor* value) {
+  constexpr const char* kFunction = "cephalo_layer_set_parameter";
+  return guarded([&] {
+    MultiHeadAttention& changed = not_null(layer, kFunction, "layer").layer;
+    changed.update(&not_null(name, kFunction, "name"), view_of(value, kFunction, "value"));
+  });
+}
+
+cephalo_status cephalo_layer_train(cephalo_layer* layer) {
+  return guarded([&] { not_null(layer, "cephalo_layer_train", "layer").layer.train(); });
+}
+
+cephalo_status cephalo_layer_eval(cephalo_layer* layer) {
+  return guarded([&] { not_null(layer, "cephalo_layer_eval", "layer").layer.eval(); });
+}
+
+cephalo_status cephalo_layer_forward(const cephalo_layer* layer, const cephalo_tensor* x,
+                                     const cephalo_tensor* y_out, int32_t threads) {
+  constexpr const char* kFunction = "cephalo_layer_forward";
+  return guarded([&] {
+    const MultiHeadAttention& called = not_null(layer, kFunction, "layer").layer;
+    const TensorView input = view_of(x, kFunction, "x");
+    const MutableTensorView output = view_of(y_out, kFunction, "y_out");
+    if (input.rank() > 0) {  // the layer itself refuses other ranks than 2 and 3
+      check_output(output, with_width(input, output_width(called)), input.dtype(), kFunction,
+                   "y_out");
+    }
+    CallOptions call;
+    call.threads = threads;
+    output.copy_from(called(input, call));
+  });
+}

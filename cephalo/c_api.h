@@ -1,0 +1,158 @@
+#ifndef CEPHALO_C_API_H
+#define CEPHALO_C_API_H
+
+// The C interface, for other languages: C99, plain structs, no exception crosses it.
+//
+// Every function that can fail returns a status; cephalo_last_error() then says what was wrong, by
+// name and number. A failed call leaves objects as they were. Inputs are never written; outputs
+// must not overlap them. Any number of threads may use an object while none changes it.
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define CEPHALO_API __attribute__((visibility("default")))
+#else
+#define CEPHALO_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Enumerations travel as int32_t: every language agrees on its size, and a wrong number is an
+// error instead of undefined behaviour.
+typedef int32_t cephalo_status;
+enum {
+  CEPHALO_OK = 0,
+  CEPHALO_ERROR_VALUE = 1,   // a number or shape breaks a rule, or a pointer is NULL
+  CEPHALO_ERROR_TYPE = 2,    // an element type that the function does not take
+  CEPHALO_ERROR_IO = 3,      // a file that cannot be opened, read or written
+  CEPHALO_ERROR_MEMORY = 4,  // this machine cannot hold it
+  CEPHALO_ERROR_INTERNAL = 5
+};
+
+CEPHALO_API const char* cephalo_version(void);  // "0.1.0"
+// The message of this thread's last failed call, "" before one; valid until the next failure.
+CEPHALO_API const char* cephalo_last_error(void);
+// Threads used by each call; 0: one per core. Results never depend on it.
+CEPHALO_API cephalo_status cephalo_set_threads(int count);
+
+enum {
+  CEPHALO_FLOAT32 = 0,
+  CEPHALO_FLOAT64 = 1,
+  CEPHALO_BFLOAT16 = 2,
+  CEPHALO_FLOAT16 = 3,
+  CEPHALO_INT64 = 4,
+  CEPHALO_INT32 = 5,
+  CEPHALO_INT16 = 6,
+  CEPHALO_INT8 = 7,
+  CEPHALO_UINT8 = 8,
+  CEPHALO_BOOL = 9  // one byte, 0 or 1
+};
+
+// Memory that the caller owns.
+typedef struct cephalo_tensor {
+  void* data;
+  int32_t dtype;       // CEPHALO_FLOAT32 …
+  int32_t rank;        // 0 to 4; shape and strides are read that far
+  int64_t shape[4];    // outermost first
+  int64_t strides[4];  // in elements, not bytes; inputs may have 0 (repeat) and negative ones
+} cephalo_tensor;
+
+// Which keys a query may look at. A new mask hides nothing; each function adds a part: what hides
+// intersects, what biases adds. Query i stands at p(i) = i + offset, plus kv_tokens − q_tokens
+// when aligned bottom right, the default: then the last query sees the last key.
+typedef struct cephalo_mask cephalo_mask;
+CEPHALO_API cephalo_status cephalo_mask_create(cephalo_mask** mask);
+CEPHALO_API void cephalo_mask_destroy(cephalo_mask* mask);  // NULL is fine
+
+enum { CEPHALO_ALIGN_BOTTOM_RIGHT = 0, CEPHALO_ALIGN_TOP_LEFT = 1 };
+CEPHALO_API cephalo_status cephalo_mask_positions(cephalo_mask* mask, int32_t align,
+                                                  int64_t offset);
+// j <= p(i), or j < prefix
+CEPHALO_API cephalo_status cephalo_mask_causal(cephalo_mask* mask, int64_t prefix);
+// p(i) − left <= j <= p(i) + right
+#define CEPHALO_UNLIMITED INT64_MAX
+CEPHALO_API cephalo_status cephalo_mask_window(cephalo_mask* mask, int64_t left, int64_t right);
+// j < kv[b] and, unless q is NULL, i < q[b]; copied
+CEPHALO_API cephalo_status cephalo_mask_lengths(cephalo_mask* mask, const int64_t* kv,
+                                                const int64_t* q, int64_t batch);
+// Equal ids >= 0 see each other; int32 or int64 [tokens] or [batch, tokens], copied. kv_ids NULL:
+// keys are the same tokens as queries.
+CEPHALO_API cephalo_status cephalo_mask_documents(cephalo_mask* mask, const cephalo_tensor* q_ids,
+                                                  const cephalo_tensor* kv_ids);
+// t: [q, k], [heads|1, q|1, k|1] or [batch|1, heads|1, q|1, k|1], read where it lies: its memory
+// must outlive the mask. May look where t is nonzero (keep) or zero (drop): bool or integers.
+CEPHALO_API cephalo_status cephalo_mask_keep(cephalo_mask* mask, const cephalo_tensor* t);
+CEPHALO_API cephalo_status cephalo_mask_drop(cephalo_mask* mask, const cephalo_tensor* t);
+// t: the same, but float32 or q's type: added to the scores; −inf hides
+CEPHALO_API cephalo_status cephalo_mask_bias(cephalo_mask* mask, const cephalo_tensor* t);
+// Adds −slopes[h] · |p(i) − j|; copied. slopes NULL: those of the paper
+CEPHALO_API cephalo_status cephalo_mask_alibi(cephalo_mask* mask, const float* slopes,
+                                              int64_t num_heads);
+
+enum { CEPHALO_ENGINE_AUTO = 0, CEPHALO_ENGINE_REFERENCE = 1, CEPHALO_ENGINE_FUSED = 2 };
+typedef struct cephalo_attend_options {
+  double scale;     // NAN: 1 / sqrt(head_dim)
+  double softcap;   // c > 0: scores become c · tanh(scores / c); 0: off
+  double dropout;   // probability that a weight is dropped, in [0, 1)
+  uint64_t seed;    // of dropout
+  int32_t engine;   // CEPHALO_ENGINE_AUTO …
+  int32_t threads;  // 0: as set by cephalo_set_threads
+} cephalo_attend_options;
+CEPHALO_API cephalo_attend_options cephalo_attend_options_default(void);
+
+// q: [batch, num_heads, q_tokens, head_dim]
+// k: [batch, num_kv_heads, kv_tokens, head_dim]
+// v: [batch, num_kv_heads, kv_tokens, v_dim]
+// context_out: [batch, num_heads, q_tokens, v_dim], q's type
+// lse_out: [batch, num_heads, q_tokens], float32 (float64 for float64); may be NULL
+// or all without batch, or without batch and heads; any strides. mask NULL: nothing is hidden;
+// options NULL: the defaults. A query that may look at nothing gives context 0 and lse −inf.
+CEPHALO_API cephalo_status cephalo_attend(const cephalo_tensor* q, const cephalo_tensor* k,
+                                          const cephalo_tensor* v, const cephalo_mask* mask,
+                                          const cephalo_attend_options* options,
+                                          const cephalo_tensor* context_out,
+                                          const cephalo_tensor* lse_out);
+
+typedef struct cephalo_layer_options {
+  int64_t d_in;
+  int64_t d_out;
+  int64_t num_heads;
+  int64_t num_kv_heads;    // 0: num_heads
+  int64_t v_dim;           // 0: d_out / num_heads
+  int64_t context_length;  // longest input; 0: no limit
+  double dropout;          // in training mode only
+  uint64_t seed;           // of the parameters, drawn as PyTorch draws them, and of dropout
+  int32_t dtype;           // of the parameters
+  int32_t causal;          // this and what follows: 0 or 1
+  int32_t qkv_bias;
+  int32_t out_proj;
+  int32_t out_bias;
+} cephalo_layer_options;
+CEPHALO_API cephalo_layer_options cephalo_layer_options_default(void);  // d_in, d_out, seed: 0
+
+// Project, split into heads, attend, merge, project. A new layer is in training mode, as in
+// PyTorch; its parameters are W_query.weight W_key.weight W_value.weight [.bias], out_proj.*.
+typedef struct cephalo_layer cephalo_layer;
+CEPHALO_API cephalo_status cephalo_layer_create(const cephalo_layer_options* options,
+                                                cephalo_layer** layer);
+// From a safetensors file, in eval mode, under the file's names; num_heads 0: the file says it
+CEPHALO_API cephalo_status cephalo_layer_load(const char* path, int64_t num_heads,
+                                              cephalo_layer** layer);
+CEPHALO_API void cephalo_layer_destroy(cephalo_layer* layer);  // NULL is fine
+CEPHALO_API cephalo_status cephalo_layer_set_parameter(cephalo_layer* layer, const char* name,
+                                                       const cephalo_tensor* value);
+CEPHALO_API cephalo_status cephalo_layer_train(cephalo_layer* layer);
+CEPHALO_API cephalo_status cephalo_layer_eval(cephalo_layer* layer);
+// x: [batch, tokens, d_in] or [tokens, d_in]; y_out: the same with d_out (without out_proj:
+// num_heads · v_dim), x's type; threads 0: as set by cephalo_set_threads
+CEPHALO_API cephalo_status cephalo_layer_forward(const cephalo_layer* layer,
+                                                 const cephalo_tensor* x,
+                                                 const cephalo_tensor* y_out, int32_t threads);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // CEPHALO_C_API_H
