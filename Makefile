@@ -4,7 +4,7 @@ FUZZ_RUNS ?= 1000000
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
-.PHONY: help demo test test-asan test-tsan test-neon test-long test-torch fuzz build \
+.PHONY: help demo test test-asan test-tsan test-neon test-wasm test-long test-torch fuzz build \
         docs fmt lint deps clean
 
 help: ## this list
@@ -40,6 +40,11 @@ test-neon: ## the tests of the arithmetic on 64-bit Arm, cross-compiled, under q
 	@tools/deps build test neon
 	@cmake --preset neon && cmake --build build/neon
 	@ctest --test-dir build/neon -j $(JOBS) --output-on-failure
+
+test-wasm: ## the same as WebAssembly, under Node
+	@tools/deps build test wasm
+	@cmake --preset wasm && cmake --build build/wasm
+	@ctest --test-dir build/wasm -j $(JOBS) --output-on-failure
 
 test-long: build ## what takes minutes or gigabytes
 	@rm -f $(REPORT)
