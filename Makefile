@@ -4,7 +4,8 @@ FUZZ_RUNS ?= 1000000
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
-.PHONY: help demo test test-asan test-tsan test-long test-torch fuzz build bench-peers docs fmt lint deps clean
+.PHONY: help demo test test-asan test-tsan test-neon test-wasm test-long test-torch fuzz build \
+        bench-peers bench docs fmt lint deps clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +35,16 @@ test-tsan: ## the same tests under ThreadSanitizer
 	@tools/deps build test
 	@cmake --preset tsan && cmake --build build/tsan
 	@ctest --test-dir build/tsan -LE 'long|release' -j $(JOBS) --output-on-failure
+
+test-neon: ## the tests of the arithmetic on 64-bit Arm, cross-compiled, under qemu
+	@tools/deps build test neon
+	@cmake --preset neon && cmake --build build/neon
+	@ctest --test-dir build/neon -j $(JOBS) --output-on-failure
+
+test-wasm: ## the same as WebAssembly, under Node
+	@tools/deps build test wasm
+	@cmake --preset wasm && cmake --build build/wasm
+	@ctest --test-dir build/wasm -j $(JOBS) --output-on-failure
 
 test-long: build ## what takes minutes or gigabytes
 	@rm -f $(REPORT)

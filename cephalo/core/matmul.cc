@@ -122,11 +122,11 @@ struct Product {
 void run(const Product& product, dim_t matrices) {
   const dim_t row_blocks = (product.M + kRows - 1) / kRows;
   const dim_t column_blocks = (product.N + kColumns - 1) / kColumns;
-  const auto depth = static_cast<std::size_t>(product.K);
   const Region region{.pieces = matrices * row_blocks * column_blocks,
                       .flops = 2.0 * static_cast<double>(matrices * product.M) *
                                static_cast<double>(product.N) * static_cast<double>(product.K),
-                      .scratch_bytes = depth * ((kRows + kPanel) * sizeof(double) + kRows)};
+                      .scratch_bytes = static_cast<std::size_t>(
+                          product.K * ((kRows + kPanel) * sizeof(double) + kRows))};
   parallel_for(region, [&](dim_t piece, std::byte* scratch) {
     const dim_t column_block = piece % column_blocks;
     const dim_t row_block = piece / column_blocks % row_blocks;

@@ -21,6 +21,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// WebAssembly is built without its threads: every region stays in the calling thread.
+#if defined(__EMSCRIPTEN__)
+constexpr bool kHasThreads = false;
+#else
+constexpr bool kHasThreads = true;
+#endif
+
 // Waking a parked thread takes 20–200 µs; below about this much work the caller is done sooner.
 constexpr double kFlopsWorthThreads = 2e5;
 // An idle worker watches for new work this long before it gives its core back.
@@ -39,9 +46,11 @@ void relax() {
 }
 
 int cores_of_this_process() {
+#if defined(__linux__)
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
@@ -221,7 +230,7 @@ Pool& pool() {
 }
 
 int threads_for(const Region& region) {
-  if (region_depth > 0 || region.flops < kFlopsWorthThreads) return 1;
+  if (!kHasThreads || region_depth > 0 || region.flops < kFlopsWorthThreads) return 1;
   const int limit =
       threads_of_this_thread > 0 ? std::min(threads_of_this_thread, kMaxThreads) : threads();
   return static_cast<int>(std::min<dim_t>(limit, region.pieces));

@@ -16,10 +16,18 @@
 namespace cephalo {
 namespace {
 
+// glibc's strerror_r gives the text, everybody else's fills the buffer.
+[[maybe_unused]] std::string text_of(const char* text, const char*) {
+  return text;
+}
+[[maybe_unused]] std::string text_of(int, const char* buffer) {
+  return buffer;
+}
+
 // strerror is not safe in threads; this is, and the text is the same.
 std::string reason(int error) {
   char buffer[256] = {};
-  return strerror_r(error, buffer, sizeof buffer);
+  return text_of(strerror_r(error, buffer, sizeof buffer), buffer);
 }
 
 const char* kind_of(mode_t mode) {

@@ -131,7 +131,9 @@ HWY_INLINE Vec<T> exp2(Vec<T> x) {
   constexpr int kBias = kFloat ? 127 : 1023;
   const hn::RebindToSigned<Tag<T>> di;
   const Vec<T> magic = hn::Set(d, T(kFloat ? 12582912.0 : 6755399441055744.0) + T(kBias));
-  const Vec<T> low = hn::Min(hn::Set(d, T(kBias + 1)), x);
+  // A selection keeps NaN on every target; Min drops it on some.
+  const Vec<T> limit = hn::Set(d, T(kBias + 1));
+  const Vec<T> low = hn::IfThenElse(hn::Gt(x, limit), limit, x);
   const Vec<T> shifted = hn::Add(low, magic);
   const Vec<T> p = exp2_fraction(hn::Sub(low, hn::Sub(shifted, magic)));
   const Vec<T> power = hn::BitCast(d, hn::ShiftLeft<kMantissa>(hn::BitCast(di, shifted)));
