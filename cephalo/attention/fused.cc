@@ -30,6 +30,26 @@ struct Item {
   double cost;
 };
 
+// Asks for memory that will be needed soon: it comes while arithmetic goes on.
+constexpr dim_t kLine = 64;
+void prefetch_to_read(const std::byte* row, dim_t bytes) {
+  for (dim_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at, 0, 2);
+}
+void prefetch_to_write(const std::byte* row, dim_t bytes) {
+  for (dim_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at, 1, 2);
+}
+
+// Address of one row of a [batch, heads, tokens, dim] tensor, and the bytes of a dense one. Others
+// lie too far apart to ask for.
+const std::byte* row_of(const TensorView& t, dim_t b, dim_t h, dim_t i) {
+  const Strides& s = t.strides();
+  return static_cast<const std::byte*>(t.data()) +
+         (b * s[0] + h * s[1] + i * s[2]) * static_cast<dim_t>(item_size(t.dtype()));
+}
+dim_t dense_bytes(const TensorView& t) {
+  return t.strides()[3] == 1 ? t.dim(3) * static_cast<dim_t>(item_size(t.dtype())) : 0;
+}
+
 template <typename T>
 class FusedAttention {
  public:
@@ -71,7 +91,8 @@ class FusedAttention {
     T* keys;
     T* values;
     T* tiles;  // q, context, reference and sum of every tile
-    const void** rows;
+    const void** rows;    // [kKvTile], of the block that is packed
+    const void** coming;  // [2][kKvTile], keys and values of the next one
     kernels::StripColumns* strips;
     std::byte* mask;
   };
@@ -88,7 +109,7 @@ class FusedAttention {
   std::size_t scratch_bytes() const {
     const dim_t numbers = block_numbers() + tiles_per_item() * tile_numbers();
     return static_cast<std::size_t>(numbers) * sizeof(T) +
-           static_cast<std::size_t>(kKvTile) * (sizeof(void*) + sizeof(kernels::StripColumns)) +
+           static_cast<std::size_t>(kKvTile) * (3 * sizeof(void*) + sizeof(kernels::StripColumns)) +
            TileMaskBuilder<T>::scratch_bytes(p_, kernels_) + 64;
   }
 
@@ -97,7 +118,8 @@ class FusedAttention {
     s.mask = memory;
     memory += round_up(static_cast<dim_t>(TileMaskBuilder<T>::scratch_bytes(p_, kernels_)), 64);
     s.rows = reinterpret_cast<const void**>(memory);
-    memory += kKvTile * static_cast<dim_t>(sizeof(void*));
+    s.coming = s.rows + kKvTile;
+    memory += 3 * kKvTile * static_cast<dim_t>(sizeof(void*));
     s.strips = reinterpret_cast<kernels::StripColumns*>(memory);
     memory += kKvTile * static_cast<dim_t>(sizeof(kernels::StripColumns));
     s.weights = reinterpret_cast<T*>(memory);
@@ -172,8 +194,21 @@ class FusedAttention {
       const dim_t keys = std::min(kKvTile, key_end - j);
       bool packed = false;
       kernels::KeyBlock<T> block{};
+      const dim_t coming = std::min(kKvTile, key_end - j - keys);
+      if (coming > 0) {
+        const RowPlace after{item.b, item.kv_head, j + keys, coming};
+        p_.key_rows(after, scratch.coming);
+        p_.value_rows(after, scratch.coming + kKvTile);
+      }
       for (dim_t t = 0; t < count; ++t) {
         Running& r = running[t];
+        const dim_t from = coming * t / count;
+        const dim_t to = coming * (t + 1) / count;
+        for (dim_t row = from; row < to; ++row) {
+          prefetch_to_read(static_cast<const std::byte*>(scratch.coming[row]), dense_bytes(p_.k));
+          prefetch_to_read(static_cast<const std::byte*>(scratch.coming[kKvTile + row]),
+                           dense_bytes(p_.v));
+        }
         kernels::TileMask<T> mask;
         const TilePlace place{item.b,
                               r.h,
@@ -191,7 +226,15 @@ class FusedAttention {
         kernels_.gather(block, r.tile, applied, scratch.weights, scratch.strips);
       }
     }
-    for (dim_t t = 0; t < count; ++t) finish_tile(item.b, running[t], scratch);
+    for (dim_t t = 0; t < count; ++t) {
+      if (t + 1 < count) {
+        const Running& next = running[t + 1];
+        for (dim_t i = next.queries.begin; i < end_of(next.queries); ++i) {
+          prefetch_to_write(row_of(out_.context, item.b, next.h, i), dense_bytes(out_.context));
+        }
+      }
+      finish_tile(item.b, running[t], scratch);
+    }
   }
 
   dim_t start_tiles(const Item& item, const Scratch& scratch, Running* running) const {
@@ -208,8 +251,11 @@ class FusedAttention {
         r.tile.minus_reference = r.tile.context + v_rows_ * width_;
         r.tile.sum = r.tile.minus_reference + width_;
         r.tile.columns = r.queries.columns;
-        r.tile.fresh = true;
+        r.tile.seen = 0;
         r.tile.fixed = false;
+        for (dim_t i = end_of(r.queries); i < std::min(end_of(r.queries) + width_, q_tokens_); ++i) {
+          prefetch_to_read(row_of(p_.q, item.b, h, i), dense_bytes(p_.q));
+        }
         pack_queries(p_, kernels_, {item.b, h, r.queries.begin, end_of(r.queries)}, width, q);
         std::fill(r.tile.context, r.tile.context + v_rows_ * width, T{0});
         std::fill(r.tile.minus_reference, r.tile.minus_reference + width,

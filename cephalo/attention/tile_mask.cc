@@ -11,12 +11,6 @@ namespace {
 
 constexpr dim_t kMaxWidth = 48;
 
-// Bits [begin, end) of a word.
-std::uint64_t bits_between(dim_t begin, dim_t end) {
-  const std::uint64_t below_end = end >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << end) - 1;
-  return below_end & ~((std::uint64_t{1} << begin) - 1);
-}
-
 // Eight elements of a mask tensor as bytes that are 1 where the element is nonzero.
 std::uint64_t nonzero_bytes(const std::byte* from, std::size_t size, dim_t stride, dim_t count) {
   std::uint64_t bytes = 0;
@@ -80,16 +74,6 @@ std::size_t TileMaskBuilder<T>::scratch_bytes(const AttendProblem& problem,
   const auto width = static_cast<std::size_t>(kernels::kMaxColumns * kernels.lanes);
   const std::size_t bias = problem.mask.adds() ? keys * width * sizeof(T) : 0;
   return 2 * keys * sizeof(std::uint64_t) + bias;
-}
-
-template <typename T>
-void TileMaskBuilder<T>::hide_by_position(const TilePlace& place) {
-  for (dim_t k = 0; k < place.keys; ++k) {
-    const auto [first, last] = problem_.mask.query_range(place.b, place.j + k);
-    const dim_t begin = std::clamp<dim_t>(first - place.i, 0, place.count);
-    const dim_t end = std::clamp<dim_t>(last - place.i, begin, place.count);
-    visible_[k] = begin < end ? bits_between(begin, end) : 0;
-  }
 }
 
 template <typename T>
@@ -161,10 +145,12 @@ Tile TileMaskBuilder<T>::build(const TilePlace& place, kernels::TileMask<T>* mas
 
   *mask = {};
   if (by_position == Tile::mixed || by_document == Tile::mixed || !bound.parts().empty()) {
-    const std::uint64_t all = bits_between(0, place.count);
+    const std::uint64_t all = (std::uint64_t{1} << place.count) - 1;
     std::fill(visible_, visible_ + place.keys, all);
     std::fill(visible_ + place.keys, visible_ + kernels::kKvTile, std::uint64_t{0});
-    if (by_position == Tile::mixed) hide_by_position(place);
+    if (by_position == Tile::mixed) {
+      bound.position_bits(place.b, place.i, i_end, place.j, j_end, visible_);
+    }
     if (by_document == Tile::mixed) hide_by_document(place);
     bool bias_begun = false;
     for (const BoundMask::Part& part : bound.parts()) apply_tensor(place, part, &bias_begun);

@@ -27,7 +27,6 @@ class TileMaskBuilder {
   Tile build(const TilePlace& place, kernels::TileMask<T>* mask);
 
  private:
-  void hide_by_position(const TilePlace& place);
   void hide_by_document(const TilePlace& place);
   void apply_tensor(const TilePlace& place, const BoundMask::Part& part, bool* bias_begun);
   void draw_kept(const TilePlace& place);

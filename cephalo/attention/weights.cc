@@ -90,7 +90,7 @@ class WeightsPass {
       pack_queries(p_, kernels_, {rows.b, rows.h, i, i + count}, width, q);
       load_references(rows, i, count, width, minus_lse);
       kernels::QueryTile<T> tile{
-          q, nullptr, minus_lse, sum, static_cast<int>(columns), false, true};
+          q, nullptr, minus_lse, sum, static_cast<int>(columns), 0, true};
       std::fill(sum, sum + width, T{0});
       const auto [key_begin, key_end] = p_.mask.key_range(rows.b, i, i + count);
       const auto walk = [&](const auto& use) {

@@ -218,17 +218,22 @@ BoundMask::KeyRange BoundMask::key_range(dim_t b, dim_t i_begin, dim_t i_end) co
   return begin < end ? KeyRange{begin, end} : KeyRange{0, 0};
 }
 
-BoundMask::QueryRange BoundMask::query_range(dim_t b, dim_t j) const {
-  if (j >= at(kv_len_, b)) return {0, 0};
+void BoundMask::position_bits(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end,
+                              std::uint64_t* words) const {
   const dim_t shift = at(shift_, b);
-  dim_t begin = 0;
-  dim_t end = at(q_len_, b);
-  if (mask_.causal_prefix && j >= at(prefix_, b)) begin = std::max(begin, j - shift);
-  if (mask_.window) {
-    begin = std::max(begin, j - std::min(mask_.window->right, kFar) - shift);
-    end = std::min(end, j + std::min(mask_.window->left, kFar) - shift + 1);
+  const dim_t prefix = mask_.causal_prefix ? at(prefix_, b) : kFar;
+  const dim_t left = mask_.window ? std::min(mask_.window->left, kFar) : kFar;
+  const dim_t right = mask_.window ? std::min(mask_.window->right, kFar) : kFar;
+  const dim_t kv_len = at(kv_len_, b);
+  const dim_t count = std::min(i_end, at(q_len_, b)) - i_begin;
+  for (dim_t j = j_begin; j < j_end; ++j) {
+    // Key j is seen from the positions between j − right (or j itself) and j + left.
+    const dim_t lowest = j >= prefix ? std::max(j - right, j) : j - right;
+    const dim_t first = std::clamp<dim_t>(lowest - shift - i_begin, 0, 64);
+    const dim_t last = std::min(j + left - shift - i_begin + 1, j < kv_len ? count : 0);
+    const std::uint64_t below = last >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << std::max<dim_t>(last, 0)) - 1;
+    words[j - j_begin] = first >= last ? 0 : below & ~((std::uint64_t{1} << first) - 1);
   }
-  return begin < end ? QueryRange{begin, end} : QueryRange{0, 0};
 }
 
 double BoundMask::slope(dim_t h) const {

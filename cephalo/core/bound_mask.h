@@ -52,13 +52,10 @@ class BoundMask {
   KeyRange key_range(dim_t b, dim_t i) const;
   KeyRange key_range(dim_t b, dim_t i_begin, dim_t i_end) const;  // for any of these queries
 
-  // For engines that look at tiles: queries [begin, end) that lengths, causal and window let look
-  // at key j, and the other parts.
-  struct QueryRange {
-    dim_t begin;
-    dim_t end;
-  };
-  QueryRange query_range(dim_t b, dim_t j) const;
+  // For engines that look at tiles of at most 64 queries: words[j − j_begin] gets bit i − i_begin
+  // where lengths, causal and window let query i look at key j. And the other parts.
+  void position_bits(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end,
+                     std::uint64_t* words) const;
   Tile tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
   Tile tile_by_document(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
   double slope(dim_t h) const;  // of all alibi parts together

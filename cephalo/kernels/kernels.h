@@ -65,8 +65,8 @@ struct QueryTile {
   T* minus_reference;  // [width], of the exponents: weights so far are 2^(score − reference)
   T* sum;              // [width], of those weights
   int columns;
-  bool fresh;  // nothing was visible so far
-  bool fixed;  // references are final (an lse, say): they never move
+  std::uint64_t seen;  // bit x: lane x has seen a key, and has a reference
+  bool fixed;          // references are final (an lse, say): they never move
 };
 
 // What is between scores and weights in a mixed tile; null or 0 where it does not apply. Key arrays

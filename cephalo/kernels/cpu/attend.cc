@@ -131,11 +131,11 @@ HWY_INLINE void scale_column(T* numbers, dim_t count, dim_t width, Vec<T> factor
 }
 
 // Column c of a strip in which some lane has no reference yet, or a score far above it, or a score
-// that is no number; all lanes of a fresh tile. Only such lanes change, each by its own visible
-// scores alone: what one query sees never reaches another.
+// that is no number. Only such lanes change, each by its own visible scores alone: what one query
+// sees never reaches another. `begun`: the weights with the references as they are, are there.
 template <typename T>
 HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& block,
-                                  const QueryTile<T>& tile, int c, T* block_sum) {
+                                  const QueryTile<T>& tile, int c, bool begun, T* block_sum) {
   const Tag<T> d;
   const Vec<T> infinity = hn::Set(d, static_cast<T>(__builtin_inf()));
   const dim_t offset = c * kLanes<T>;
@@ -143,6 +143,7 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   set_zero<1, T>(scores);
   multiply<1, T>(strip.keys, tile.q + offset, strip.width, strip.head_dim, scores);
 
+  const Vec<T> before = hn::LoadU(d, tile.minus_reference + offset);
   Vec<T> sum = hn::Zero(d);
   Vec<T> largest = hn::Neg(infinity);
   auto nan = hn::Lt(hn::Zero(d), hn::Zero(d));
@@ -153,14 +154,20 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
     }
     nan = hn::Or(nan, hn::IsNaN(score));
     largest = hn::IfThenElse(hn::Gt(score, largest), score, largest);
-    sum = hn::Add(sum, hn::LoadU(d, strip.weights + r * strip.width + offset));
+    T* weight = strip.weights + r * strip.width + offset;
+    if (!begun) {
+      Vec<T> now = exp2<T>(whole_score(strip, Vec<T>{scores[r][0]}, before, r, c));
+      if (strip.visible != nullptr) {
+        now = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), now);
+      }
+      hn::StoreU(now, d, weight);
+    }
+    sum = hn::Add(sum, hn::LoadU(d, weight));
   }
 
-  auto moves = hn::Not(hn::Le(sum, hn::Set(d, T(kLargestSum))));
-  if (tile.fresh) moves = hn::Eq(hn::Zero(d), hn::Zero(d));
+  const auto moves = hn::Not(hn::Le(sum, hn::Set(d, T(kLargestSum))));
   const auto broken = hn::And(moves, hn::Or(nan, hn::Eq(largest, infinity)));
   const auto sees = hn::AndNot(broken, hn::And(moves, hn::Gt(largest, hn::Neg(infinity))));
-  const Vec<T> before = hn::LoadU(d, tile.minus_reference + offset);
   Vec<T> after = hn::IfThenElse(sees, hn::Neg(largest), before);
   // A broken row is NaN from here on; with a finite reference it does not come here again.
   after = hn::IfThenElse(broken, hn::Zero(d), after);
@@ -170,7 +177,9 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   factor = hn::IfThenElse(broken, hn::Set(d, static_cast<T>(__builtin_nan(""))), factor);
   scale_column(tile.sum + offset, 1, strip.width, factor);
   scale_column(block_sum + offset, 1, strip.width, factor);
-  if (!tile.fresh) {
+  // Lanes that had no reference have nothing to scale yet.
+  const auto had = hn::Lt(before, hn::Set(d, kNoReference<T>));
+  if (!hn::AllFalse(d, hn::And(had, moves))) {
     scale_column(tile.context + offset, block.v_dim, strip.width, factor);
     scale_column(strip.weights - strip.key * strip.width + offset, strip.key, strip.width, factor);
   }
@@ -202,8 +211,8 @@ HWY_INLINE StripColumns columns_of(const std::uint64_t* visible, int columns) {
 }
 
 template <bool kMixed, typename T>
-HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T>& tile, StripColumns columns,
-                              T* block_sum) {
+HWY_INLINE bool weigh_n_columns(const Strip<T>& strip, const QueryTile<T>& tile,
+                                StripColumns columns, T* block_sum) {
   switch (columns.count) {
     case 3:
       return weigh_strip<3, kMixed>(strip, tile, columns.first, block_sum);
@@ -211,6 +220,43 @@ HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T>& tile, S
       return weigh_strip<2, kMixed>(strip, tile, columns.first, block_sum);
     default:
       return weigh_strip<1, kMixed>(strip, tile, columns.first, block_sum);
+  }
+}
+
+template <typename T>
+HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T>& tile, StripColumns columns,
+                              T* block_sum) {
+  return strip.mask == nullptr ? weigh_n_columns<false>(strip, tile, columns, block_sum)
+                               : weigh_n_columns<true>(strip, tile, columns, block_sum);
+}
+
+// Lanes that see their first keys in this strip.
+template <typename T>
+HWY_INLINE std::uint64_t new_lanes(const Strip<T>& strip, const QueryTile<T>& tile,
+                                   StripColumns columns) {
+  if (tile.fixed) return 0;
+  const int lanes = columns.count * kLanes<T>;
+  std::uint64_t visible = ((std::uint64_t{1} << lanes) - 1) << (columns.first * kLanes<T>);
+  if (strip.visible != nullptr) {
+    visible = 0;
+    for (int r = 0; r < kRows; ++r) visible |= strip.visible[r];
+  }
+  return visible & ~tile.seen;
+}
+
+// A strip in which some lanes are new: their columns go straight to choosing references.
+template <typename T>
+HWY_NOINLINE void weigh_by_column(const Strip<T>& strip, const KeyBlock<T>& block,
+                                  const QueryTile<T>& tile, StripColumns columns,
+                                  std::uint64_t news, T* block_sum) {
+  constexpr std::uint64_t kColumn = (std::uint64_t{1} << kLanes<T>) - 1;
+  for (int c = columns.first; c < columns.first + columns.count; ++c) {
+    const bool has_new = (news & (kColumn << (c * kLanes<T>))) != 0;
+    if (has_new) {
+      move_references(strip, block, tile, c, false, block_sum);
+    } else if (!weigh_columns(strip, tile, {static_cast<std::uint8_t>(c), 1}, block_sum)) {
+      move_references(strip, block, tile, c, true, block_sum);
+    }
   }
 }
 
@@ -251,15 +297,14 @@ HWY_NOINLINE void weigh(const KeyBlock<T>& block, QueryTile<T>& tile, const Tile
     const StripColumns columns = columns_of<T>(strip.visible, tile.columns);
     strips[key / kRows] = columns;
     if (columns.count == 0) continue;
-    const bool done =
-        !tile.fresh && (strip.mask == nullptr
-                            ? weigh_columns<false>(strip, tile, columns, block_sum)
-                            : weigh_columns<true>(strip, tile, columns, block_sum));
-    if (HWY_UNLIKELY(!done)) {
+    const std::uint64_t news = new_lanes<T>(strip, tile, columns);
+    if (HWY_UNLIKELY(news != 0)) {
+      weigh_by_column(strip, block, tile, columns, news, block_sum);
+      tile.seen |= news;
+    } else if (HWY_UNLIKELY(!weigh_columns(strip, tile, columns, block_sum))) {
       for (int c = columns.first; c < columns.first + columns.count; ++c) {
-        move_references(strip, block, tile, c, block_sum);
+        move_references(strip, block, tile, c, true, block_sum);
       }
-      tile.fresh = false;
     }
   }
   if (mask != nullptr && mask->kept != nullptr) {
