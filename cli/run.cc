@@ -33,21 +33,18 @@ void run(const Flags& flags) {
   const Tensor memory = flags.kv.empty() ? Tensor() : read_npy(flags.kv);
   const TensorView kv = memory;
   if (!flags.kv.empty()) call.kv = &kv;
-  if (flags.weights.empty()) {
-    const Tensor y = layer(x, call);
-    write_npy(flags.output, y, flags.force);
-    print(fmt::format("{} {} -> {} {}\n", printable(flags.input), to_tuple_string(x.shape()),
-                      printable(flags.output), to_tuple_string(y.shape())));
-    return;
+  const Tensor y = layer(x, call);
+  std::string line = fmt::format("{} {} -> {} {}", printable(flags.input),
+                                 to_tuple_string(x.shape()), printable(flags.output),
+                                 to_tuple_string(y.shape()));
+  write_npy(flags.output, y, flags.force);
+  if (!flags.weights.empty()) {
+    const Trace trace = layer.trace(x, call);
+    const Step& weights = trace.at("weights");
+    write_npy(flags.weights, weights.value, flags.force);
+    line += fmt::format(", {} {}", printable(flags.weights), to_tuple_string(weights.shape));
   }
-  const Trace trace = layer.trace(x, call);
-  const Step& result = trace.at(trace.has("output") ? "output" : "context");
-  const Step& weights = trace.at("weights");
-  write_npy(flags.output, result.value, flags.force);
-  write_npy(flags.weights, weights.value, flags.force);
-  print(fmt::format("{} {} -> {} {}, {} {}\n", printable(flags.input), to_tuple_string(x.shape()),
-                    printable(flags.output), to_tuple_string(result.shape),
-                    printable(flags.weights), to_tuple_string(weights.shape)));
+  print(line + "\n");
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ AttendResult attend(const TensorView& q, const KVCache& cache, const Mask& mask,
 
 void attend_into(const AttendOutput& output, const TensorView& q, const TensorView& k,
                  const TensorView& v, const Mask& mask, const AttendOptions& options) {
-  const AttendProblem problem = make_problem(q, k, v, mask, options, "attend_into");
+  const AttendProblem problem = make_problem(q, k, v, mask, options, "attend");
   check_output(output, q, v);
   const UseThreads limit(options.threads);
   run_into({with_leading_ones(output.context, 4),
@@ -124,7 +124,7 @@ void attend_into(const AttendOutput& output, const TensorView& q, const TensorVi
 
 void attend_into(const AttendOutput& output, const TensorView& q, const KVCache& cache,
                  const Mask& mask, const AttendOptions& options) {
-  const AttendProblem problem = make_problem(q, cache, mask, options, "attend_into");
+  const AttendProblem problem = make_problem(q, cache, mask, options, "attend");
   check_output(output, q, problem.v);
   const UseThreads limit(options.threads);
   run_into(output, problem);

@@ -6,6 +6,7 @@
 #include <numbers>
 #include <vector>
 
+#include "cephalo/attention/decode.h"
 #include "cephalo/attention/tile_mask.h"
 #include "cephalo/attention/tiles.h"
 #include "cephalo/core/parallel.h"
@@ -323,6 +324,7 @@ class FusedAttention {
 }  // namespace
 
 void attend_fused(const AttendProblem& problem, const AttendOutput& output) {
+  if (is_decode(problem)) return attend_decode(problem, output);
   if (problem.q.dtype() == DType::f64) {
     FusedAttention<double>(problem, output).run();
   } else {
@@ -331,6 +333,7 @@ void attend_fused(const AttendProblem& problem, const AttendOutput& output) {
 }
 
 std::size_t fused_scratch_bytes(const AttendProblem& problem) {
+  if (is_decode(problem)) return decode_scratch_bytes(problem);
   const AttendOutput none{};
   return problem.q.dtype() == DType::f64
              ? FusedAttention<double>(problem, none).all_scratch_bytes()

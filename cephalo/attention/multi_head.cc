@@ -5,6 +5,8 @@
 #include <random>
 #include <utility>
 
+#include "cephalo/attention/choose_engine.h"
+#include "cephalo/attention/fused_layer.h"
 #include "cephalo/attention/heads.h"
 #include "cephalo/attention/project.h"
 #include "cephalo/attention/reference.h"
@@ -179,6 +181,8 @@ Mask MultiHeadAttention::mask_for(const CallOptions& call) const {
 
 AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const {
   AttendOptions options;
+  options.engine = call.engine;
+  options.require = call.require;
   if (!training_ || options_.dropout == 0.0) return options;
   options.dropout = options_.dropout;
   options.dropout_stream = options_.dropout_stream;
@@ -188,10 +192,57 @@ AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const 
   return options;
 }
 
+void MultiHeadAttention::prepare() {
+  const bool cross = parameters_.sizes().d_kv != parameters_.sizes().d_in;
+  packed_ = std::make_shared<const PackedParameters>(pack_parameters(parameters_, cross));
+}
+
+// A cache holds keys of x alone, at positions that go on from what it has.
+void MultiHeadAttention::check_cache(const TensorView& x, const CallOptions& call) const {
+  const ParameterSizes& sizes = parameters_.sizes();
+  const KVCacheShape& shape = call.cache->shape();
+  require(call.kv == nullptr, "{}: a cache holds keys of x; it does not go with kv", rung_.name);
+  const dim_t batch = x.rank() == 3 ? x.dim(0) : 1;
+  require(shape.batch == batch && shape.num_kv_heads == sizes.num_kv_heads &&
+              shape.head_dim == sizes.head_dim && shape.v_dim == sizes.v_dim,
+          "{}: the cache is for batch {}, {} kv heads of {} and {}; this call has batch {}, {} kv "
+          "heads of {} and {}",
+          rung_.name, shape.batch, shape.num_kv_heads, shape.head_dim, shape.v_dim, batch,
+          sizes.num_kv_heads, sizes.head_dim, sizes.v_dim);
+  require(options_.context_length == 0 ||
+              call.cache->tokens() + x.dim(-2) <= options_.context_length,
+          "{}: tokens ({} in the cache and {} new) exceed context_length ({})", rung_.name,
+          call.cache->tokens(), x.dim(-2), options_.context_length);
+}
+
+Tensor MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions& call,
+                                         const AttendOptions& options) const {
+  const bool cross = call.kv != nullptr || parameters_.sizes().d_kv != parameters_.sizes().d_in;
+  const bool fits = packed_ != nullptr && (cross ? packed_->q.has_value() : packed_->qkv.has_value());
+  const auto packed = fits ? packed_
+                           : std::make_shared<const PackedParameters>(
+                                 pack_parameters(parameters_, cross));
+  const Mask mask = mask_for(call);
+  LayerCall wanted{with_batch(x), {},         mask,        options_.rotary, options,
+                   call.cache,    call.counts, rung_.name};
+  if (cross) wanted.kv = with_batch(call.kv != nullptr ? *call.kv : x);
+  return run_fused_layer(parameters_, *packed, wanted);
+}
+
 Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
                                    StepSink* sink) const {
   check_input(x, call.kv != nullptr ? *call.kv : x);
+  if (call.cache != nullptr) check_cache(x, call);
   const UseThreads limit(call.threads);
+  const AttendOptions attending = attend_options(call);
+  const Engine engine = sink != nullptr ? Engine::reference : choose_engine(attending, rung_.name);
+  if (engine == Engine::fused) {
+    Tensor y = forward_fused(x, call, attending);
+    if (x.rank() == 3) return y;
+    const Shape without_batch{y.dim(1), y.dim(2)};
+    return std::move(y).reshaped(without_batch);
+  }
+  require(call.cache == nullptr, "{}: the reference engine of the layer has no cache", rung_.name);
   const ParameterSizes& sizes = parameters_.sizes();
   const DType steps = parameters_.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const Mask mask = mask_for(call);
@@ -228,7 +279,7 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
 
   // 4  ATTEND
   const AttendProblem problem =
-      make_problem(q_heads, k_heads, v_heads, mask, attend_options(call), rung_.name);
+      make_problem(q_heads, k_heads, v_heads, mask, attending, rung_.name);
   AttendResult attended = attend_reference(problem, sink);
 
   // 5  CONCAT
@@ -261,6 +312,8 @@ void MultiHeadAttention::update(const std::string& wanted, const TensorView& val
   require(parameter.shape() == value.shape(), "{}: {} has shape {}, not {}", rung_.name, wanted,
           parameter.shape(), value.shape());
   parameter.copy_from(value);
+  packed_ = nullptr;
+  ++version_;
 }
 
 }  // namespace cephalo

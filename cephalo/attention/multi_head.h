@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,9 @@
 
 namespace cephalo {
 
+class KVCache;
 class StepSink;
+struct PackedParameters;
 
 struct MultiHeadAttentionOptions {
   dim_t d_in = 0;
@@ -47,6 +50,13 @@ struct CallOptions {
   Mask mask = {};                       // joined by & with the layer's own
   TorchGenerator* generator = nullptr;  // for the torch dropout streams
   std::optional<std::uint64_t> call = {};  // number of this call; none: the layer counts
+  // x continues the sequences of a cache: its keys and values are appended, then all are attended
+  // to. `counts`: how many of x's tokens belong to each sequence; empty: all. Rows past a count
+  // come out as the output projection of 0.
+  KVCache* cache = nullptr;
+  std::vector<dim_t> counts = {};
+  Engine engine = Engine::automatic;
+  Engine require = Engine::automatic;
   int threads = 0;
 };
 
@@ -76,6 +86,12 @@ class MultiHeadAttention {
   std::uint64_t seed() const { return seed_; }  // after a generator: a number made from its place
   const char* rung() const { return rung_.name; }
 
+  // Lays the parameters out for the GEMM, once for all later calls; an update drops that again.
+  // Without it each call of the fused engine does it anew. Not while other threads call the layer.
+  void prepare();
+  bool prepared() const { return packed_ != nullptr; }
+  std::uint64_t version() const { return version_; }  // grows with every update
+
   dim_t parameter_count() const { return parameters_.count(); }
   std::vector<NamedParameter> parameters() const { return parameters_.named(); }
   std::vector<NamedParameter> parameters_as(Form form) const;  // or an error: it has no place
@@ -104,7 +120,10 @@ class MultiHeadAttention {
   };
 
   Tensor forward(const TensorView& x, const CallOptions& call, StepSink* sink) const;
+  Tensor forward_fused(const TensorView& x, const CallOptions& call,
+                       const AttendOptions& options) const;
   void check_input(const TensorView& x, const TensorView& kv) const;
+  void check_cache(const TensorView& x, const CallOptions& call) const;
   Mask mask_for(const CallOptions& call) const;
   AttendOptions attend_options(const CallOptions& call) const;
 
@@ -112,6 +131,8 @@ class MultiHeadAttention {
   MultiHeadAttentionOptions options_;
   Parameters parameters_;
   std::uint64_t seed_ = 0;
+  std::uint64_t version_ = 0;
+  std::shared_ptr<const PackedParameters> packed_;
   bool training_ = true;
   mutable CallCounter calls_;
 };

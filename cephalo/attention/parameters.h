@@ -62,6 +62,9 @@ class Parameters {
   TensorView q_bias() const { return q_bias_; }
   TensorView k_bias() const { return k_bias_; }
   TensorView v_bias() const { return v_bias_; }
+  // All three below each other; of shape [0] when keys come from an input of another width.
+  TensorView qkv_weight() const { return qkv_weight_; }
+  TensorView qkv_bias() const { return qkv_bias_; }
   TensorView out_weight() const { return out_weight_; }
   TensorView out_bias() const { return out_bias_; }
 

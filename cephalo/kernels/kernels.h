@@ -114,4 +114,42 @@ struct AttendKernels {
   void (*add_bias)(const Rows& queries, dim_t width, bool first, T* bias, std::uint64_t* visible);
 };
 
+// C += A B for a block of A's rows and one panel of B's columns.
+template <typename T>
+struct PanelProduct {
+  const T* a;  // [row_count / rows][depth][rows]
+  const T* b;  // [depth][columns · lanes]
+  dim_t depth;
+  dim_t row_count;
+  dim_t column_count;  // of the panel's columns, those that C has
+  int columns;         // vectors in the panel
+  T* c;                // [row_count][c_stride]
+  dim_t c_stride;
+  bool begin;     // C is written, not added to
+  const T* bias;  // [column_count], added to every row, or null
+};
+
+template <typename T>
+struct GemmKernels {
+  int rows;
+  int lanes;
+  void (*multiply_panel)(const PanelProduct<T>& product);
+};
+
+// One query on its way through keys that are read where they lie, in their storage type.
+template <typename T>
+struct DecodeQuery {
+  const T* q;    // [head_dim], times scale · log2(e)
+  T* context;    // [v_dim], not yet divided by sum
+  T reference;   // the largest score so far, base 2; −inf before any
+  T sum;         // of 2^(score − reference)
+};
+
+template <typename T>
+struct DecodeKernels {
+  // Up to kKvTile keys; the mask has the query in lane 0 and a width of `mask_width`.
+  void (*decode)(const Rows& keys, const Rows& values, const TileMask<T>* mask, dim_t mask_width,
+                 DecodeQuery<T>* query);
+};
+
 }  // namespace cephalo::kernels

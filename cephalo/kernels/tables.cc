@@ -23,7 +23,25 @@ const AttendKernels<T>& attend_kernels(Isa isa) {
   return tables[static_cast<std::size_t>(isa)];
 }
 
+template <typename T>
+const GemmKernels<T>& gemm_kernels(Isa isa) {
+  static const auto tables = tables_for_all<GemmKernels<T>>(
+      [](Isa each, GemmKernels<T>* to) { add_gemm_kernels(each, to); });
+  return tables[static_cast<std::size_t>(isa)];
+}
+
+template <typename T>
+const DecodeKernels<T>& decode_kernels(Isa isa) {
+  static const auto tables = tables_for_all<DecodeKernels<T>>(
+      [](Isa each, DecodeKernels<T>* to) { add_decode_kernels(each, to); });
+  return tables[static_cast<std::size_t>(isa)];
+}
+
 template const AttendKernels<float>& attend_kernels(Isa isa);
 template const AttendKernels<double>& attend_kernels(Isa isa);
+template const GemmKernels<float>& gemm_kernels(Isa isa);
+template const GemmKernels<double>& gemm_kernels(Isa isa);
+template const DecodeKernels<float>& decode_kernels(Isa isa);
+template const DecodeKernels<double>& decode_kernels(Isa isa);
 
 }  // namespace cephalo::kernels

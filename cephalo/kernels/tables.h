@@ -7,11 +7,19 @@ namespace cephalo::kernels {
 // The kernels of one instruction set; T is float or double.
 template <typename T>
 const AttendKernels<T>& attend_kernels(Isa isa);
+template <typename T>
+const GemmKernels<T>& gemm_kernels(Isa isa);
+template <typename T>
+const DecodeKernels<T>& decode_kernels(Isa isa);
 
 // Each file of kernels/cpu fills in its own entries.
 void add_attend_kernels(Isa isa, AttendKernels<float>* table);
 void add_attend_kernels(Isa isa, AttendKernels<double>* table);
 void add_pack_kernels(Isa isa, AttendKernels<float>* table);
 void add_pack_kernels(Isa isa, AttendKernels<double>* table);
+void add_gemm_kernels(Isa isa, GemmKernels<float>* table);
+void add_gemm_kernels(Isa isa, GemmKernels<double>* table);
+void add_decode_kernels(Isa isa, DecodeKernels<float>* table);
+void add_decode_kernels(Isa isa, DecodeKernels<double>* table);
 
 }  // namespace cephalo::kernels

@@ -199,14 +199,22 @@ TEST(TrustTest, A9_scores_that_no_machine_can_hold) {
     return TensorView(&number, DType::f32, {1, 1, count, 1}, {0, 0, 0, 0});
   };
   const TensorView large = tokens(dim_t{1} << 31);
-  const std::string overflow = error_of([&] { attend(large, large, large); });
+  const AttendOptions reference{.engine = Engine::reference};
+  const std::string overflow =
+      error_of([&] { attend(large, large, large, {}, reference); });
   EXPECT_NE(overflow.find("attend: the reference engine stores the score of every pair; "),
             std::string::npos)
       << overflow;
-  EXPECT_EQ(kind_of([&] { attend(tokens(1 << 20), tokens(1 << 20), tokens(1 << 20)); }),
+  const TensorView million = tokens(1 << 20);
+  EXPECT_EQ(kind_of([&] { attend(million, million, million, {}, reference); }),
+            Error::Kind::memory);
+  // The fused engine stores no scores, but weights that are asked for are stored.
+  EXPECT_EQ(kind_of([&] {
+              attend(million, million, million, window(0, 0), {.return_weights = true});
+            }),
             Error::Kind::memory);
   const TensorView batch(&number, DType::f32, {dim_t{1} << 40, 1, dim_t{1} << 20, 1}, {0, 0, 0, 0});
-  EXPECT_NE(error_of([&] { attend(batch, batch, batch); }).find("overflows"), std::string::npos);
+  EXPECT_NE(error_of([&] { attend(batch, batch, batch, {}, reference); }).find("overflows"), std::string::npos);
 }
 
 TEST(TrustTest, A10_masks_that_do_not_fit) {

@@ -1,0 +1,196 @@
+#include "cephalo/attention/decode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <vector>
+
+#include "cephalo/attention/tile_mask.h"
+#include "cephalo/attention/tiles.h"
+#include "cephalo/core/parallel.h"
+#include "cephalo/core/visit.h"
+#include "cephalo/kernels/tables.h"
+
+namespace cephalo {
+namespace {
+
+using kernels::kKvTile;
+
+// More queries are worth packing the keys for.
+constexpr dim_t kMostQueries = 8;
+constexpr dim_t kChunk = 4 * kKvTile;
+
+template <typename T>
+class Decode {
+ public:
+  Decode(const AttendProblem& problem, const AttendOutput& output)
+      : p_(problem),
+        out_(output),
+        attend_(kernels::attend_kernels<T>(current_isa())),
+        decode_(kernels::decode_kernels<T>(current_isa()).decode),
+        q_tokens_(problem.q.dim(2)),
+        head_dim_(problem.q.dim(3)),
+        v_dim_(problem.v.dim(3)),
+        group_(problem.q.dim(1) / problem.k.dim(1)),
+        chunks_((problem.k.dim(2) + kChunk - 1) / kChunk),
+        record_(v_dim_ + 2) {}
+
+  // Each query of each chunk leaves its context, reference and sum.
+  std::size_t partial_numbers() const {
+    return static_cast<std::size_t>(p_.q.dim(0) * p_.q.dim(1) * q_tokens_ * chunks_ * record_);
+  }
+
+  void run() const {
+    std::vector<T> partials(partial_numbers());
+    const dim_t pieces = p_.q.dim(0) * p_.k.dim(1) * chunks_;
+    const double numbers = static_cast<double>(p_.q.dim(0) * p_.q.dim(1) * q_tokens_) *
+                           static_cast<double>(p_.k.dim(2) * (head_dim_ + v_dim_));
+    const Region region{.pieces = pieces,
+                        .flops = numbers / 8.0,  // memory is what it waits for
+                        .scratch_bytes = scratch_bytes()};
+    parallel_for(region, [&](dim_t piece, std::byte* scratch) {
+      const dim_t chunk = piece % chunks_;
+      const dim_t kv_head = piece / chunks_ % p_.k.dim(1);
+      run_chunk(piece / chunks_ / p_.k.dim(1), kv_head, chunk, scratch, partials.data());
+    });
+    const Region rows{.pieces = p_.q.dim(0) * p_.q.dim(1) * q_tokens_,
+                      .flops = static_cast<double>(partials.size())};
+    parallel_for(rows, [&](dim_t row, std::byte*) { join_chunks(row, partials.data()); });
+  }
+
+ private:
+  std::size_t scratch_bytes() const {
+    return TileMaskBuilder<T>::scratch_bytes(p_, attend_) + 64 +
+           2 * static_cast<std::size_t>(kKvTile) * sizeof(void*) +
+           static_cast<std::size_t>(group_ * q_tokens_ * head_dim_) * sizeof(T);
+  }
+
+  T* partial(T* partials, dim_t b, dim_t h, dim_t i, dim_t chunk) const {
+    return partials + (((b * p_.q.dim(1) + h) * q_tokens_ + i) * chunks_ + chunk) * record_;
+  }
+
+  void run_chunk(dim_t b, dim_t kv_head, dim_t chunk, std::byte* memory, T* partials) const {
+    TileMaskBuilder<T> masks(p_, attend_, memory);
+    memory += round_up(static_cast<dim_t>(TileMaskBuilder<T>::scratch_bytes(p_, attend_)), 64);
+    auto** keys = reinterpret_cast<const void**>(memory);
+    auto** values = keys + kKvTile;
+    T* q = reinterpret_cast<T*>(values + kKvTile);
+    for (dim_t x = 0; x < group_ * q_tokens_; ++x) {
+      const dim_t h = kv_head * group_ + x / q_tokens_;
+      load_query(b, h, x % q_tokens_, q + x * head_dim_);
+      T* record = partial(partials, b, h, x % q_tokens_, chunk);
+      std::fill(record, record + record_, T{0});
+      record[v_dim_] = -std::numeric_limits<T>::infinity();
+    }
+    const auto [key_begin, key_end] = p_.mask.key_range(b, 0, q_tokens_);
+    const dim_t end = std::min(key_end, (chunk + 1) * kChunk);
+    // Blocks lie at multiples of their size; those before the first visible key are skipped.
+    for (dim_t j = std::max(chunk * kChunk, key_begin / kKvTile * kKvTile); j < end; j += kKvTile) {
+      const dim_t count = std::min(kKvTile, end - j);
+      p_.key_rows({b, kv_head, j, count}, keys);
+      p_.value_rows({b, kv_head, j, count}, values);
+      for (dim_t x = 0; x < group_ * q_tokens_; ++x) {
+        const dim_t h = kv_head * group_ + x / q_tokens_;
+        const dim_t i = x % q_tokens_;
+        kernels::TileMask<T> mask;
+        const TilePlace place{b, h, i, 1, attend_.lanes, j, count};
+        const Tile answer = masks.build(place, &mask);
+        if (answer == Tile::hidden) continue;
+        T* record = partial(partials, b, h, i, chunk);
+        kernels::DecodeQuery<T> query{q + x * head_dim_, record, record[v_dim_],
+                                      record[v_dim_ + 1]};
+        decode_({keys, count, head_dim_, 1, p_.k.dtype()}, {values, count, v_dim_, 1, p_.v.dtype()},
+                answer == Tile::visible ? nullptr : &mask, attend_.lanes, &query);
+        record[v_dim_] = query.reference;
+        record[v_dim_ + 1] = query.sum;
+      }
+    }
+  }
+
+  void load_query(dim_t b, dim_t h, dim_t i, T* to) const {
+    const Strides& s = p_.q.strides();
+    const double scale = p_.scale * std::numbers::log2e;
+    visit_dtype(p_.q.dtype(), [&](auto zero) {
+      const auto* from = static_cast<const decltype(zero)*>(p_.q.data()) + b * s[0] + h * s[1] + i * s[2];
+      for (dim_t d = 0; d < head_dim_; ++d) to[d] = static_cast<T>(load(from[d * s[3]]) * scale);
+    });
+  }
+
+  // The chunks of one query in their order: the same sums for any number of threads.
+  void join_chunks(dim_t row, T* partials) const {
+    const dim_t b = row / q_tokens_ / p_.q.dim(1);
+    const dim_t h = row / q_tokens_ % p_.q.dim(1);
+    const dim_t i = row % q_tokens_;
+    T* first = partial(partials, b, h, i, 0);
+    double reference = -std::numeric_limits<double>::infinity();
+    for (dim_t c = 0; c < chunks_; ++c) {
+      reference = std::max(reference, static_cast<double>(first[c * record_ + v_dim_]));
+    }
+    double sum = 0.0;
+    std::vector<double> context(static_cast<std::size_t>(v_dim_), 0.0);
+    for (dim_t c = 0; c < chunks_; ++c) {
+      const T* record = first + c * record_;
+      const double weight = static_cast<double>(record[v_dim_ + 1]);
+      if (weight == 0.0) continue;
+      const double factor = std::exp2(static_cast<double>(record[v_dim_]) - reference);
+      sum += weight * factor;
+      for (dim_t d = 0; d < v_dim_; ++d) {
+        context[static_cast<std::size_t>(d)] += static_cast<double>(record[d]) * factor;
+      }
+    }
+    store_row(b, h, i, reference, sum, context);
+  }
+
+  void store_row(dim_t b, dim_t h, dim_t i, double reference, double sum,
+                 const std::vector<double>& context) const {
+    const Strides& s = out_.context.strides();
+    visit_dtype(out_.context.dtype(), [&](auto zero) {
+      auto* to = static_cast<decltype(zero)*>(out_.context.mutable_data()) + b * s[0] + h * s[1] + i * s[2];
+      for (dim_t d = 0; d < v_dim_; ++d) {
+        const double value = context[static_cast<std::size_t>(d)];
+        store(sum == 0.0 ? 0.0 : value / sum, to + d * s[3]);
+      }
+    });
+    if (out_.lse.numel() == 0) return;
+    const Strides& r = out_.lse.strides();
+    out_.lse.mutable_data_as<T>()[b * r[0] + h * r[1] + i * r[2]] =
+        sum == 0.0 ? -std::numeric_limits<T>::infinity()
+                   : static_cast<T>(std::log(sum) + reference * std::numbers::ln2);
+  }
+
+  const AttendProblem& p_;
+  const AttendOutput& out_;
+  const kernels::AttendKernels<T>& attend_;
+  decltype(kernels::DecodeKernels<T>::decode) decode_;
+  dim_t q_tokens_;
+  dim_t head_dim_;
+  dim_t v_dim_;
+  dim_t group_;
+  dim_t chunks_;
+  dim_t record_;  // numbers that one query of one chunk leaves
+};
+
+}  // namespace
+
+bool is_decode(const AttendProblem& problem) {
+  const bool dense = problem.k.strides()[3] == 1 && problem.v.strides()[3] == 1;
+  return problem.q.dim(2) <= kMostQueries && problem.k.dim(2) > 2 * kKvTile && dense;
+}
+
+void attend_decode(const AttendProblem& problem, const AttendOutput& output) {
+  if (problem.q.dtype() == DType::f64) {
+    Decode<double>(problem, output).run();
+  } else {
+    Decode<float>(problem, output).run();
+  }
+}
+
+std::size_t decode_scratch_bytes(const AttendProblem& problem) {
+  const AttendOutput none{};
+  return problem.q.dtype() == DType::f64
+             ? Decode<double>(problem, none).partial_numbers() * sizeof(double)
+             : Decode<float>(problem, none).partial_numbers() * sizeof(float);
+}
+
+}  // namespace cephalo

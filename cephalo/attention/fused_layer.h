@@ -1,0 +1,38 @@
+#pragma once
+
+#include <optional>
+
+#include "cephalo/attention/kv_cache.h"
+#include "cephalo/attention/packed_linear.h"
+#include "cephalo/attention/parameters.h"
+#include "cephalo/attention/problem.h"
+
+namespace cephalo {
+
+// Parameters laid out for the GEMM, each built when it is first asked for or by prepare.
+struct PackedParameters {
+  std::optional<PackedLinear> qkv;  // keys come from x
+  std::optional<PackedLinear> q;    // keys come from a second input
+  std::optional<PackedLinear> kv;
+  std::optional<PackedLinear> out;
+};
+PackedParameters pack_parameters(const Parameters& parameters, bool cross);
+
+// One call of the layer.
+struct LayerCall {
+  TensorView x;                  // [batch, tokens, d_in]
+  std::optional<TensorView> kv;  // [batch, kv_tokens, d_kv]
+  const Mask& mask;
+  std::optional<Rotary> rotary;
+  AttendOptions options;
+  KVCache* cache;              // keys and values are appended to it first
+  std::vector<dim_t> counts;   // of x's tokens in each sequence, with a cache; empty: all
+  const char* name;            // begins messages
+};
+
+// The six steps on the fused engine: q, k and v in one product, heads split and merged by strides
+// alone. -> [batch, tokens, d_out], x's element type
+Tensor run_fused_layer(const Parameters& parameters, const PackedParameters& packed,
+                       const LayerCall& call);
+
+}  // namespace cephalo

@@ -1,0 +1,120 @@
+#include "cephalo/attention/packed_linear.h"
+
+#include <algorithm>
+
+#include "cephalo/attention/tiles.h"
+#include "cephalo/core/fail.h"
+#include "cephalo/core/parallel.h"
+#include "cephalo/kernels/tables.h"
+
+namespace cephalo {
+namespace {
+
+// A block of A (kRowBlock × kDepth) stays in the L2 cache while panels of B pass by.
+constexpr dim_t kDepth = 384;
+constexpr dim_t kRowBlock = 192;
+
+const std::byte* row_address(const TensorView& t, dim_t row, dim_t column) {
+  return static_cast<const std::byte*>(t.data()) +
+         (row * t.strides()[0] + column * t.strides()[1]) *
+             static_cast<dim_t>(item_size(t.dtype()));
+}
+
+// Rows [begin, begin + count) of t: [rows, columns], elements from `column` on.
+kernels::Rows rows_of(const TensorView& t, dim_t begin, dim_t count, dim_t column, dim_t dim,
+                      const void** addresses) {
+  for (dim_t r = 0; r < count; ++r) addresses[r] = row_address(t, begin + r, column);
+  return {addresses, count, dim, t.strides()[1], t.dtype()};
+}
+
+}  // namespace
+
+PackedLinear::PackedLinear(const TensorView& weight, const TensorView& bias, DType steps)
+    : width_(weight.dim(0)), d_in_(weight.dim(1)), steps_(steps), isa_(current_isa()) {
+  if (bias.numel() > 0) bias_ = Tensor::copy(bias, steps);
+  steps == DType::f64 ? pack<double>(weight) : pack<float>(weight);
+}
+
+template <typename T>
+void PackedLinear::pack(const TensorView& weight) {
+  const auto& kernels = kernels::attend_kernels<T>(isa_);
+  const dim_t columns = kernels::kMaxColumns * kernels.lanes;
+  const dim_t panels = (width_ + columns - 1) / columns;
+  panels_ = Tensor::empty({d_in_ * panels * columns}, steps_);
+  T* to = panels_.mutable_data_as<T>();
+  const Region region{.pieces = panels,
+                      .flops = static_cast<double>(panels_.numel()),
+                      .scratch_bytes = static_cast<std::size_t>(columns) * sizeof(void*)};
+  parallel_for(region, [&](dim_t panel, std::byte* scratch) {
+    auto** addresses = reinterpret_cast<const void**>(scratch);
+    const dim_t first = panel * columns;
+    const dim_t count = std::min(columns, width_ - first);
+    for (dim_t k = 0; k < d_in_; k += kDepth) {
+      const dim_t depth = std::min(kDepth, d_in_ - k);
+      kernels.pack_lanes(rows_of(weight, first, count, k, depth, addresses), T{1}, columns,
+                         to + k * panels * columns + panel * depth * columns);
+    }
+  });
+}
+
+template <typename T>
+void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out, Finish finish,
+                            const void* context) const {
+  const auto& kernels = kernels::gemm_kernels<T>(isa_);
+  const auto& packing = kernels::attend_kernels<T>(isa_);
+  const dim_t rows = x.dim(0);
+  const dim_t columns = kernels::kMaxColumns * kernels.lanes;
+  const dim_t panels = (width_ + columns - 1) / columns;
+  const dim_t row_block = std::min(kRowBlock, round_up(rows, kernels.rows));
+  const dim_t row_blocks = (rows + row_block - 1) / row_block;
+  // Few rows are shared out by columns; what must be finished row by row is not.
+  const dim_t wanted = (4 * threads() + row_blocks - 1) / row_blocks;
+  const dim_t groups = finish != nullptr ? 1 : std::clamp<dim_t>(wanted, 1, (panels + 3) / 4);
+  const T* bias = bias_.numel() > 0 ? bias_.data_as<T>() : nullptr;
+  const T* b = panels_.data_as<T>();
+  T* c = out.mutable_data_as<T>();
+  const dim_t c_stride = out.strides()[0];
+  const Region region{
+      .pieces = row_blocks * groups,
+      .flops = 2.0 * static_cast<double>(rows) * static_cast<double>(width_) *
+               static_cast<double>(d_in_) / kFusedSpeed,
+      .scratch_bytes = static_cast<std::size_t>(row_block) *
+                       (static_cast<std::size_t>(kDepth) * sizeof(T) + sizeof(void*))};
+  parallel_for(region, [&](dim_t piece, std::byte* scratch) {
+    T* a = reinterpret_cast<T*>(scratch);
+    auto** addresses = reinterpret_cast<const void**>(a + row_block * kDepth);
+    const dim_t row = piece / groups * row_block;
+    const dim_t count = std::min(row_block, rows - row);
+    const dim_t panel_begin = piece % groups * panels / groups;
+    const dim_t panel_end = (piece % groups + 1) * panels / groups;
+    for (dim_t k = 0; k < d_in_; k += kDepth) {
+      const dim_t depth = std::min(kDepth, d_in_ - k);
+      packing.pack_broadcast(rows_of(x, row, count, k, depth, addresses), a);
+      const bool last = k + depth == d_in_;
+      for (dim_t panel = panel_begin; panel < panel_end; ++panel) {
+        const dim_t column = panel * columns;
+        kernels.multiply_panel({a, b + k * panels * columns + panel * depth * columns, depth, count,
+                                std::min(columns, width_ - column), kernels::kMaxColumns,
+                                c + row * c_stride + column, c_stride, k == 0,
+                                last && bias != nullptr ? bias + column : nullptr});
+      }
+    }
+    if (finish != nullptr) finish(context, row, row + count);
+  });
+}
+
+void PackedLinear::apply(const TensorView& x, const MutableTensorView& out, Finish finish,
+                         const void* context) const {
+  if (x.dim(0) == 0 || width_ == 0) return;
+  if (out.dtype() != steps_) {
+    Tensor wide = Tensor::empty(out.shape(), steps_);
+    apply(x, wide, finish, context);
+    out.copy_from(wide);
+  } else if (steps_ == DType::f64) {
+    multiply<double>(x, out, finish, context);
+  } else {
+    multiply<float>(x, out, finish, context);
+  }
+}
+
+}  // namespace cephalo
