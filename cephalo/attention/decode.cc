@@ -175,7 +175,7 @@ class Decode {
 
 bool is_decode(const AttendProblem& problem) {
   const bool dense = problem.k.strides()[3] == 1 && problem.v.strides()[3] == 1;
-  return problem.q.dim(2) <= kMostQueries && problem.k.dim(2) > 2 * kKvTile && dense;
+  return problem.q.dim(2) <= kMostQueries && dense;
 }
 
 void attend_decode(const AttendProblem& problem, const AttendOutput& output) {
