@@ -92,10 +92,10 @@ double scale_of(const TensorView& q, const AttendOptions& options) {
   return options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.dim(-1))));
 }
 
-// A view that has the shape and type of a cache's keys or values but no address.
+// A view that has the shape and type of a cache's keys or values; its address is never read.
 TensorView shape_of(const KVCache& cache, dim_t dim) {
   const KVCacheShape& shape = cache.shape();
-  return {nullptr, cache.dtype(), {shape.batch, shape.num_kv_heads, cache.tokens(), dim}};
+  return {&cache, cache.dtype(), {shape.batch, shape.num_kv_heads, cache.tokens(), dim}};
 }
 
 // A ring keeps what a window needs; a query that may look further back is refused.
@@ -118,7 +118,8 @@ void tensor_rows(const TensorView& t, const RowPlace& place, const void** rows) 
   const auto size = static_cast<dim_t>(item_size(t.dtype()));
   const auto* first = static_cast<const std::byte*>(t.data()) +
                       (place.b * s[0] + place.kv_head * s[1] + place.j * s[2]) * size;
-  for (dim_t k = 0; k < place.count; ++k) rows[k] = first + k * s[2] * size;
+  const dim_t step = s[2] * size;
+  for (dim_t k = 0; k < place.count; ++k) rows[k] = first + k * step;
 }
 
 // Rows of a cache. Keys that were evicted are hidden from every query: any row stands for them.

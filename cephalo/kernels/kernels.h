@@ -145,10 +145,17 @@ struct DecodeQuery {
   T sum;         // of 2^(score − reference)
 };
 
+// Up to kKvTile keys and their values, dense rows; `coming` are keys that will be asked for next.
+struct DecodeBlock {
+  Rows keys;
+  Rows values;
+  Rows coming;
+};
+
 template <typename T>
 struct DecodeKernels {
-  // Up to kKvTile keys; the mask has the query in lane 0 and a width of `mask_width`.
-  void (*decode)(const Rows& keys, const Rows& values, const TileMask<T>* mask, dim_t mask_width,
+  // The mask has the query in lane 0 and a width of `mask_width`.
+  void (*decode)(const DecodeBlock& block, const TileMask<T>* mask, dim_t mask_width,
                  DecodeQuery<T>* query);
 };
 
