@@ -77,11 +77,12 @@ HWY_INLINE void sum_4(const Raw<float> (&sums)[4], float* to) {
   hn::StoreU(add_blocks(d, all), hn::FixedTag<float, 4>(), to);
 #endif
 }
-template <typename Sums>
-HWY_INLINE void sum_4(const Sums& sums, double* to) {
+#if HWY_HAVE_FLOAT64
+HWY_INLINE void sum_4(const Raw<double> (&sums)[4], double* to) {
   const Tag<double> d;
   for (int x = 0; x < 4; ++x) to[x] = hn::GetLane(hn::SumOfLanes(d, Vec<double>{sums[x]}));
 }
+#endif
 
 // Rows are asked for this many ahead, into the L2 cache: measured, memory then delivers 0.98 of what
 // a plain read gets from it, against 0.65 without or into L1.

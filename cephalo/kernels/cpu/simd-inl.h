@@ -91,6 +91,7 @@ HWY_INLINE Vec<float> exp2_fraction(Vec<float> f) {
   return hn::MulAdd(p, f, hn::Set(d, 1.0F));
 }
 
+#if HWY_HAVE_FLOAT64
 // The same for float64: Taylor's series to degree 12, relative error 2e-16.
 HWY_INLINE Vec<double> exp2_fraction(Vec<double> f) {
   constexpr double kCoefficients[] = {2.5678435993488196e-11, 4.4455382718708101e-10,
@@ -106,6 +107,7 @@ HWY_INLINE Vec<double> exp2_fraction(Vec<double> f) {
   for (int k = 1; k < 13; ++k) p = hn::MulAdd(p, f, hn::Set(d, kCoefficients[k]));
   return p;
 }
+#endif
 
 // 2^x. Below the smallest normal number the result is exactly 0, above the largest infinity; NaN
 // stays. Relative error 1.7e-7 (float64: 5e-16).
@@ -157,6 +159,7 @@ HWY_INLINE Vec<float> tanh(Vec<float> x) {
   const Vec<float> far = hn::Sub(one, hn::Div(hn::Set(d, 2.0F), hn::Add(power, one)));
   return hn::IfThenElse(hn::Lt(size, hn::Set(d, 0.625F)), near, hn::CopySign(far, x));
 }
+#if HWY_HAVE_FLOAT64
 HWY_INLINE Vec<double> tanh(Vec<double> x) {
   const Tag<double> d;
   HWY_ALIGN double lanes[kLanes<double>];
@@ -164,6 +167,7 @@ HWY_INLINE Vec<double> tanh(Vec<double> x) {
   for (double& lane : lanes) lane = __builtin_tanh(lane);
   return hn::Load(d, lanes);
 }
+#endif
 
 // One element of storage.
 HWY_INLINE float widen(std::uint16_t bits, DType dtype) {
