@@ -117,7 +117,8 @@ class Decode {
     const Strides& s = p_.q.strides();
     const double scale = p_.scale * std::numbers::log2e;
     visit_dtype(p_.q.dtype(), [&](auto zero) {
-      const auto* from = static_cast<const decltype(zero)*>(p_.q.data()) + b * s[0] + h * s[1] + i * s[2];
+      const auto* from =
+          static_cast<const decltype(zero)*>(p_.q.data()) + b * s[0] + h * s[1] + i * s[2];
       for (dim_t d = 0; d < head_dim_; ++d) to[d] = static_cast<T>(load(from[d * s[3]]) * scale);
     });
   }
@@ -151,7 +152,8 @@ class Decode {
                  const std::vector<double>& context) const {
     const Strides& s = out_.context.strides();
     visit_dtype(out_.context.dtype(), [&](auto zero) {
-      auto* to = static_cast<decltype(zero)*>(out_.context.mutable_data()) + b * s[0] + h * s[1] + i * s[2];
+      auto* to = static_cast<decltype(zero)*>(out_.context.mutable_data()) + b * s[0] + h * s[1] +
+                 i * s[2];
       for (dim_t d = 0; d < v_dim_; ++d) {
         const double value = context[static_cast<std::size_t>(d)];
         store(sum == 0.0 ? 0.0 : value / sum, to + d * s[3]);

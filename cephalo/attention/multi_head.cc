@@ -209,22 +209,23 @@ void MultiHeadAttention::check_cache(const TensorView& x, const CallOptions& cal
           "heads of {} and {}",
           rung_.name, shape.batch, shape.num_kv_heads, shape.head_dim, shape.v_dim, batch,
           sizes.num_kv_heads, sizes.head_dim, sizes.v_dim);
-  require(options_.context_length == 0 ||
-              call.cache->tokens() + x.dim(-2) <= options_.context_length,
-          "{}: tokens ({} in the cache and {} new) exceed context_length ({})", rung_.name,
-          call.cache->tokens(), x.dim(-2), options_.context_length);
+  require(
+      options_.context_length == 0 || call.cache->tokens() + x.dim(-2) <= options_.context_length,
+      "{}: tokens ({} in the cache and {} new) exceed context_length ({})", rung_.name,
+      call.cache->tokens(), x.dim(-2), options_.context_length);
 }
 
 Tensor MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions& call,
                                          const AttendOptions& options) const {
   const bool cross = call.kv != nullptr || parameters_.sizes().d_kv != parameters_.sizes().d_in;
-  const bool fits = packed_ != nullptr && (cross ? packed_->q.has_value() : packed_->qkv.has_value());
-  const auto packed = fits ? packed_
-                           : std::make_shared<const PackedParameters>(
-                                 pack_parameters(parameters_, cross));
+  const bool fits =
+      packed_ != nullptr && (cross ? packed_->q.has_value() : packed_->qkv.has_value());
+  const auto packed =
+      fits ? packed_
+           : std::make_shared<const PackedParameters>(pack_parameters(parameters_, cross));
   const Mask mask = mask_for(call);
-  LayerCall wanted{with_batch(x), {},         mask,        options_.rotary, options,
-                   call.cache,    call.counts, rung_.name};
+  LayerCall wanted{with_batch(x), {},         mask,        options_.rotary,
+                   options,       call.cache, call.counts, rung_.name};
   if (cross) wanted.kv = with_batch(call.kv != nullptr ? *call.kv : x);
   return run_fused_layer(parameters_, *packed, wanted);
 }

@@ -125,8 +125,7 @@ void tensor_rows(const TensorView& t, const RowPlace& place, const void** rows) 
 // Rows of a cache. Keys that were evicted are hidden from every query: any row stands for them.
 template <typename Ask>
 void cache_rows(const KVCache& cache, const RowPlace& place, const void** rows, const Ask& ask) {
-  const dim_t evicted =
-      std::clamp<dim_t>(cache.first_kept(place.b) - place.j, 0, place.count - 1);
+  const dim_t evicted = std::clamp<dim_t>(cache.first_kept(place.b) - place.j, 0, place.count - 1);
   ask(place.j + evicted, place.j + place.count, rows + evicted);
   for (dim_t k = 0; k < evicted; ++k) rows[k] = rows[evicted];
 }
@@ -160,8 +159,8 @@ AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Mask
           function);
   const std::vector<dim_t>& fresh = cache.appended();
   const dim_t longest = fresh.empty() ? 0 : *std::max_element(fresh.begin(), fresh.end());
-  require(q.dim(2) >= longest, "{}: q has {} tokens, the last append brought {}", function, q.dim(2),
-          longest);
+  require(q.dim(2) >= longest, "{}: q has {} tokens, the last append brought {}", function,
+          q.dim(2), longest);
   std::vector<dim_t> kv = cache.lengths();
   std::vector<dim_t> queries = fresh;
   if (kv.empty()) kv = queries = {0};

@@ -139,10 +139,10 @@ struct GemmKernels {
 // One query on its way through keys that are read where they lie, in their storage type.
 template <typename T>
 struct DecodeQuery {
-  const T* q;    // [head_dim], times scale · log2(e)
-  T* context;    // [v_dim], not yet divided by sum
-  T reference;   // the largest score so far, base 2; −inf before any
-  T sum;         // of 2^(score − reference)
+  const T* q;   // [head_dim], times scale · log2(e)
+  T* context;   // [v_dim], not yet divided by sum
+  T reference;  // the largest score so far, base 2; −inf before any
+  T sum;        // of 2^(score − reference)
 };
 
 // Up to kKvTile keys and their values, dense rows; `coming` are keys that will be asked for next.

@@ -30,7 +30,9 @@ struct BFloat16Storage {
     return widen_bf16(Tag<float>(), from);
   }
 #endif
-  static HWY_INLINE float element(const std::uint16_t* from) { return widen(*from, DType::bf16); }
+  static HWY_INLINE float element(const std::uint16_t* from) {
+    return widen(*from, DType::bf16);
+  }
 };
 struct Float16Storage {
   using Stored = std::uint16_t;
@@ -43,7 +45,9 @@ struct Float16Storage {
     return widen_f16(Tag<float>(), from);
   }
 #endif
-  static HWY_INLINE float element(const std::uint16_t* from) { return widen(*from, DType::f16); }
+  static HWY_INLINE float element(const std::uint16_t* from) {
+    return widen(*from, DType::f16);
+  }
 };
 
 // The sums of four vectors of float, next to each other: 128 bits at a time, then across.
@@ -84,8 +88,8 @@ HWY_INLINE void sum_4(const Raw<double> (&sums)[4], double* to) {
 }
 #endif
 
-// Rows are asked for this many ahead, into the L2 cache: measured, memory then delivers 0.98 of what
-// a plain read gets from it, against 0.65 without or into L1.
+// Rows are asked for this many ahead, into the L2 cache: measured, memory then delivers 0.98 of
+// what a plain read gets from it, against 0.65 without or into L1.
 constexpr dim_t kAhead = 64;
 
 // Asks for a row that will be read soon.
@@ -191,7 +195,8 @@ HWY_INLINE void gather_all(const Rows& values, const Rows& coming, const T* weig
 // The score of key j after softcap, bias and alibi; −inf where it is hidden.
 template <typename T>
 HWY_INLINE T masked_score(const TileMask<T>& mask, dim_t width, dim_t j, T score) {
-  if (mask.visible != nullptr && (mask.visible[j] & 1) == 0) return -static_cast<T>(__builtin_inf());
+  if (mask.visible != nullptr && (mask.visible[j] & 1) == 0)
+    return -static_cast<T>(__builtin_inf());
   if (mask.softcap != T(0)) {
     score = mask.softcap * static_cast<T>(__builtin_tanh(double(score / mask.softcap)));
   }
@@ -209,8 +214,7 @@ HWY_INLINE T weigh_scores(T* scores, dim_t padded, T reference) {
   const Tag<T> d;
   Vec<T> sum = hn::Zero(d);
   for (dim_t j = 0; j < padded; j += kLanes<T>) {
-    const Vec<T> weight =
-        exp2<T>(hn::Sub(hn::LoadU(d, scores + j), hn::Set(d, reference)));
+    const Vec<T> weight = exp2<T>(hn::Sub(hn::LoadU(d, scores + j), hn::Set(d, reference)));
     hn::StoreU(weight, d, scores + j);
     sum = hn::Add(sum, weight);
   }
@@ -298,14 +302,18 @@ HWY_NOINLINE void decode_f32(const DecodeBlock& block, const TileMask<float>* ma
       return decode_as<SameStorage<float>>(block, mask, mask_width, query);
   }
 }
-void fill_decode_f32(DecodeKernels<float>* table) { table->decode = decode_f32; }
+void fill_decode_f32(DecodeKernels<float>* table) {
+  table->decode = decode_f32;
+}
 
 #if HWY_HAVE_FLOAT64
 HWY_NOINLINE void decode_f64(const DecodeBlock& block, const TileMask<double>* mask,
                              dim_t mask_width, DecodeQuery<double>* query) {
   decode_as<SameStorage<double>>(block, mask, mask_width, query);
 }
-void fill_decode_f64(DecodeKernels<double>* table) { table->decode = decode_f64; }
+void fill_decode_f64(DecodeKernels<double>* table) {
+  table->decode = decode_f64;
+}
 #endif
 
 }  // namespace cephalo::kernels::HWY_NAMESPACE
