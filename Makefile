@@ -64,6 +64,13 @@ test-torch: build ## against PyTorch itself, which is installed into .venv (seve
 	@.venv/bin/python tests/golden/compare_torch.py --all
 	@.venv/bin/python tests/golden/check_files.py
 
+bench: ## kernels against this machine's limits and dnnl_sgemm; ARGS=--runs 3 for the yardstick
+	@tools/deps build bench
+	@cmake --preset release -DCEPHALO_BUILD_BENCH=ON
+	@cmake --build $(BUILD) --target cephalo_cli yardstick
+	@$(BUILD)/cli/cephalo bench
+	@$(BUILD)/bench/yardstick $(ARGS)
+
 bench-peers: ## against PyTorch and onnxruntime, side by side: hours; ARGS=--quick for a look
 	@tools/deps build peers
 	@cmake --preset shared && cmake --build build/shared
