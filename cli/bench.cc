@@ -57,7 +57,7 @@ std::string as_text(const Report& report) {
   std::string out = fmt::format("cephalo {}, {}\n", CEPHALO_VERSION, report.isa);
   std::string head(width + 2, ' ');
   for (const int count : report.threads) {
-    head += fmt::format("{:>9} thread{}", count, count == 1 ? " " : "s") + "    ";
+    head += fit(fmt::format("{:>9} thread{}", count, count == 1 ? "" : "s"), kCell);
   }
   head.erase(head.find_last_not_of(' ') + 1);
   out += head + "\n";

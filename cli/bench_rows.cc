@@ -24,7 +24,7 @@ BenchLine measure(const BenchSettings& settings, const std::string& name, const 
   BenchLine line{name, unit, {}};
   for (const int count : settings.threads) {
     show_status(fmt::format("{}, {} threads", name, count));
-    const UseThreads use(count);
+    set_threads(count);
     line.values.push_back(figure());
   }
   return line;
