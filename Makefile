@@ -66,7 +66,8 @@ test-torch: build ## against PyTorch itself, which is installed into .venv (seve
 
 bench: ## kernels against this machine's limits and dnnl_sgemm; ARGS=--runs 3 for the yardstick
 	@tools/deps build bench
-	@cmake --preset release -DCEPHALO_BUILD_BENCH=ON
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF
+	@cmake -DCEPHALO_BUILD_BENCH=ON $(BUILD)
 	@cmake --build $(BUILD) --target cephalo_cli yardstick
 	@$(BUILD)/cli/cephalo bench
 	@$(BUILD)/bench/yardstick $(ARGS)
@@ -84,7 +85,7 @@ fmt: ## clang-format everything
 	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 -i
 
 lint: build ## formatting and clang-tidy; warnings are errors
-	@tools/deps lint
+	@tools/deps lint bench
 	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 --dry-run --Werror
 	@git ls-files '*.cc' | grep -v '^tests/consumer/' | \
 	  xargs -P $(JOBS) -n 4 clang-tidy-14 -p $(BUILD) --quiet --extra-arg=-Wno-unknown-warning-option

@@ -10,6 +10,7 @@ namespace cephalo::cli {
 struct BenchValue {
   double value;
   double share = 0.0;  // of the limit; 0: there is none
+  double limit = 0.0;  // the FMA rate that was read by turns with it; 0: none was
 };
 
 struct BenchLine {

@@ -15,7 +15,7 @@ namespace cephalo::kernels::HWY_NAMESPACE {
 // As many chains as a register tile has: two units of four cycles each need eight.
 constexpr int kChains = 3 * kRows;
 constexpr int kReadChains = 8;
-constexpr dim_t kReadStep = kReadChains * kLanes<float>;
+constexpr dim_t kReadStep = dim_t{kReadChains} * kLanes<float>;
 constexpr dim_t kLineFloats = 16;
 constexpr dim_t kFloatsAhead = 512;  // 2 KiB: within the page, past what hardware asks for
 
@@ -58,8 +58,9 @@ HWY_INLINE float sum_floats(const float* HWY_RESTRICT from, dim_t count) {
       }
     }
     CEPHALO_UNROLL
-    for (int k = 0; k < kReadChains; ++k) {
-      chains[k] = hn::Add(Vec<float>{chains[k]}, hn::LoadU(d, from + at + k * kLanes<float>)).raw;
+    for (dim_t k = 0; k < kReadChains; ++k) {
+      const Vec<float> x = hn::LoadU(d, from + at + k * kLanes<float>);
+      chains[k] = hn::Add(Vec<float>{chains[k]}, x).raw;
     }
   }
   float sum = sum_of(chains);
