@@ -64,6 +64,14 @@ test-torch: build ## against PyTorch itself, which is installed into .venv (seve
 	@.venv/bin/python tests/golden/compare_torch.py --all
 	@.venv/bin/python tests/golden/check_files.py
 
+bench: ## kernels against this machine's limits and dnnl_sgemm; ARGS=--runs 3 for the yardstick
+	@tools/deps build bench
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF
+	@cmake -DCEPHALO_BUILD_BENCH=ON $(BUILD)
+	@cmake --build $(BUILD) --target cephalo_cli yardstick
+	@$(BUILD)/cli/cephalo bench
+	@$(BUILD)/bench/yardstick $(ARGS)
+
 bench-peers: ## against PyTorch and onnxruntime, side by side: hours; ARGS=--quick for a look
 	@tools/deps build peers
 	@cmake --preset shared && cmake --build build/shared
@@ -77,7 +85,7 @@ fmt: ## clang-format everything
 	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 -i
 
 lint: build ## formatting and clang-tidy; warnings are errors
-	@tools/deps lint
+	@tools/deps lint bench
 	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 --dry-run --Werror
 	@git ls-files '*.cc' | grep -v '^tests/consumer/' | \
 	  xargs -P $(JOBS) -n 4 clang-tidy-14 -p $(BUILD) --quiet --extra-arg=-Wno-unknown-warning-option

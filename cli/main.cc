@@ -102,7 +102,8 @@ int run(int argc, char** argv) {
   const std::pair<const char*, Verb> verbs[] = {{"trace", add_trace(program)},
                                                 {"run", add_run(program)},
                                                 {"convert", add_convert(program)},
-                                                {"inspect", add_inspect(program)}};
+                                                {"inspect", add_inspect(program)},
+                                                {"bench", add_bench(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

@@ -75,6 +75,11 @@ void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t 
   static_cast<void>(std::fputs(line.c_str(), stderr));
 }
 
+void show_status(std::string_view what) {
+  if (isatty(STDERR_FILENO) != 1) return;
+  static_cast<void>(std::fputs(fmt::format("\r\x1b[K{}", what).c_str(), stderr));
+}
+
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
     throw std::runtime_error("stdout: the output could not be written");

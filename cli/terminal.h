@@ -19,6 +19,9 @@ std::string printable(std::string_view text);
 // A bar on stderr, for work on more than 64 MiB and only where a person looks.
 void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t all_bytes);
 
+// What is being done now, on one line of stderr and only where a person looks; "" wipes it out.
+void show_status(std::string_view what);
+
 // Writes to stdout; an error when nobody takes it (a closed pipe, a full disk).
 void print(std::string_view text);
 

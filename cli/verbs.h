@@ -14,6 +14,7 @@ class UsageError : public std::runtime_error {
 
 // Each verb adds itself to the program and returns what to do when it was chosen.
 using Verb = std::function<void()>;
+Verb add_bench(CLI::App& program);
 Verb add_convert(CLI::App& program);
 Verb add_inspect(CLI::App& program);
 Verb add_run(CLI::App& program);

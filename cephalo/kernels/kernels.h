@@ -159,4 +159,13 @@ struct DecodeKernels {
                  DecodeQuery<T>* query);
 };
 
+// The limits that kernels are measured against.
+struct ProbeKernels {
+  double step_flops;  // of one step of multiply_add
+  // x = x · factor + term in many independent chains, all in registers; returns their sum.
+  float (*multiply_add)(dim_t steps, float factor, float term);
+  // The sum of count numbers; `ahead` asks the cache for what comes.
+  float (*read)(const float* from, dim_t count, bool ahead);
+};
+
 }  // namespace cephalo::kernels

@@ -37,6 +37,11 @@ const DecodeKernels<T>& decode_kernels(Isa isa) {
   return tables[static_cast<std::size_t>(isa)];
 }
 
+const ProbeKernels& probe_kernels(Isa isa) {
+  static const auto tables = tables_for_all<ProbeKernels>(add_probe_kernels);
+  return tables[static_cast<std::size_t>(isa)];
+}
+
 template const AttendKernels<float>& attend_kernels(Isa isa);
 template const AttendKernels<double>& attend_kernels(Isa isa);
 template const GemmKernels<float>& gemm_kernels(Isa isa);

@@ -11,6 +11,7 @@ template <typename T>
 const GemmKernels<T>& gemm_kernels(Isa isa);
 template <typename T>
 const DecodeKernels<T>& decode_kernels(Isa isa);
+const ProbeKernels& probe_kernels(Isa isa);
 
 // Each file of kernels/cpu fills in its own entries.
 void add_attend_kernels(Isa isa, AttendKernels<float>* table);
@@ -21,5 +22,6 @@ void add_gemm_kernels(Isa isa, GemmKernels<float>* table);
 void add_gemm_kernels(Isa isa, GemmKernels<double>* table);
 void add_decode_kernels(Isa isa, DecodeKernels<float>* table);
 void add_decode_kernels(Isa isa, DecodeKernels<double>* table);
+void add_probe_kernels(Isa isa, ProbeKernels* table);
 
 }  // namespace cephalo::kernels
