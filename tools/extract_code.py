@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""extract_code.py FILE.md OUT.cc: writes the first ```cpp block of a document, to be compiled."""
+"""extract_code.py FILE.md NUMBER OUT.cc: writes a ```cpp block of a document, to be compiled.
+
+The first block is number 1.
+"""
 
 import pathlib
 import re
 import sys
 
-document, out = map(pathlib.Path, sys.argv[1:])
-block = re.search(r"^```cpp\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
-if block is None:
-    sys.exit(f"{document}: there is no ```cpp block")
-out.write_text(block.group(1))
+document, number, out = sys.argv[1:]
+text = pathlib.Path(document).read_text()
+blocks = re.findall(r"^```cpp\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+if not 1 <= int(number) <= len(blocks):
+    sys.exit(f"{document}: there are {len(blocks)} ```cpp blocks, not {number}")
+pathlib.Path(out).write_text(blocks[int(number) - 1])

@@ -36,6 +36,10 @@ class Decode {
         chunks_((problem.k.dim(2) + kChunk - 1) / kChunk),
         record_(v_dim_ + 2) {}
 
+  std::size_t all_scratch_bytes() const {
+    return partial_numbers() * sizeof(T) + scratch_bytes() * static_cast<std::size_t>(threads());
+  }
+
   // Each query of each chunk leaves its context, reference and sum.
   std::size_t partial_numbers() const {
     return static_cast<std::size_t>(p_.q.dim(0) * p_.q.dim(1) * q_tokens_ * chunks_ * record_);
@@ -196,8 +200,8 @@ void attend_decode(const AttendProblem& problem, const AttendOutput& output) {
 std::size_t decode_scratch_bytes(const AttendProblem& problem) {
   const AttendOutput none{};
   return problem.q.dtype() == DType::f64
-             ? Decode<double>(problem, none).partial_numbers() * sizeof(double)
-             : Decode<float>(problem, none).partial_numbers() * sizeof(float);
+             ? Decode<double>(problem, none).all_scratch_bytes()
+             : Decode<float>(problem, none).all_scratch_bytes();
 }
 
 }  // namespace cephalo

@@ -9,7 +9,7 @@
 
 namespace cephalo {
 
-// Parameters laid out for the GEMM, each built when it is first asked for or by prepare.
+// Parameters laid out for the GEMM: those that a kind of call needs.
 struct PackedParameters {
   std::optional<PackedLinear> qkv;  // keys come from x
   std::optional<PackedLinear> q;    // keys come from a second input

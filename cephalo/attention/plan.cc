@@ -78,7 +78,9 @@ Plan plan(const TensorView& q, const TensorView& k, const TensorView& v, const M
   const auto pairs = static_cast<std::size_t>(problem.q.dim(0) * problem.q.dim(1) *
                                               problem.q.dim(2) * problem.k.dim(2));
   const std::size_t number = q.dtype() == DType::f64 ? sizeof(double) : sizeof(float);
-  result.scratch = result.engine == Engine::fused ? fused_scratch_bytes(problem) : pairs * number;
+  const bool taps = options.return_scores != ScoresTap::none && result.engine == Engine::fused;
+  result.scratch = result.engine == Engine::fused ? fused_scratch_bytes(problem) + (taps ? pairs * number : 0)
+                                      : pairs * number;
   return result;
 }
 

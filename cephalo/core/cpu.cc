@@ -18,7 +18,8 @@ std::vector<Isa> detect() {
   const bool sse4 = __builtin_cpu_supports("sse4.2") != 0 && __builtin_cpu_supports("aes") != 0 &&
                     __builtin_cpu_supports("pclmul") != 0;
   const bool avx2 = sse4 && __builtin_cpu_supports("avx2") != 0 &&
-                    __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi2") != 0;
+                    __builtin_cpu_supports("fma") != 0 && __builtin_cpu_supports("bmi") != 0 &&
+                    __builtin_cpu_supports("bmi2") != 0;
   const bool avx512 =
       avx2 && __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512cd") != 0 &&
       __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&

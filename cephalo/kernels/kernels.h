@@ -24,6 +24,11 @@ inline constexpr dim_t kKvTile = 128;  // keys in one packed block
 template <typename T>
 inline constexpr T kNoReference = sizeof(T) == 4 ? T(1e30) : T(1e300);
 
+// A finite bias counts as at most this far from 0. Next to a larger one T could not hold a score to
+// the whole number, and the reference of a row not near enough to its scores.
+template <typename T>
+inline constexpr T kLargestBias = sizeof(T) == 4 ? T(0x1p24) : T(0x1p50);
+
 // Rows of a matrix, wherever they lie: count addresses of dim elements, `stride` elements apart.
 struct Rows {
   const void* const* address;

@@ -165,6 +165,13 @@ TEST_P(ConformanceTest, error_against_float64_is_at_most_twice_that_of_plain_cod
   EXPECT_GE(combinations, 2000);
 }
 
+// [1, 64] bool: the first `count` keys.
+Tensor first_keys(dim_t count) {
+  Tensor keys = Tensor::zeros({1, 64}, DType::boolean);
+  for (dim_t j = 0; j < count; ++j) keys.set({0, j}, 1.0);
+  return keys;
+}
+
 // A token that takes no part: NaN, infinity or any other number.
 void overwrite_token(Tensor& t, dim_t b, dim_t j, double value) {
   for (dim_t h = 0; h < t.dim(1); ++h) t.mutable_view()[b][h][j].fill(value);
@@ -255,6 +262,29 @@ TEST_P(ConformanceTest, the_same_bits_for_any_number_of_threads) {
       ASSERT_TRUE(same_bits(together.context, alone.context)) << mask.name << " " << count;
       ASSERT_TRUE(same_bits(together.lse, alone.lse)) << mask.name << " " << count;
       ASSERT_TRUE(same_bits(together.weights, alone.weights)) << mask.name << " " << count;
+    }
+  }
+}
+
+// What people add instead of hiding: −1e9, the lowest float.
+TEST_P(ConformanceTest, a_large_bias_acts_like_a_mask_where_other_keys_are_left) {
+  for (const dim_t q_tokens : {4, 20, 60}) {
+    const Tensor q = normal({1, 2, q_tokens, 8}, 1);
+    const Tensor k = normal({1, 2, 64, 8}, 2);
+    const AttendResult hidden = attend(q, k, k, drop(first_keys(16)), options());
+    for (const double low : {-1e5, -1e9, -3e9, -1e20, -1e30, -3.4e38}) {
+      Tensor added = Tensor::zeros({1, 64});
+      for (dim_t j = 0; j < 16; ++j) added.set({0, j}, low);
+      const AttendResult r = attend(q, k, k, bias(added), options());
+      EXPECT_LE(largest_difference(r.context, hidden.context), 2e-6) << low;
+      EXPECT_LE(largest_difference(r.lse, hidden.lse), 2e-6) << low;
+      // The same on every key is a row like any other: finite, and weights that sum to 1.
+      Tensor everywhere = Tensor::full({1, 64}, low);
+      const AttendResult all = attend(q, k, k, bias(everywhere), options());
+      EXPECT_TRUE(testing::all_finite(all.context)) << low;
+      double sum = 0.0;
+      for (dim_t j = 0; j < 64; ++j) sum += all.weights.at({0, 1, q_tokens - 1, j});
+      EXPECT_NEAR(sum, 1.0, 1e-5) << low;
     }
   }
 }

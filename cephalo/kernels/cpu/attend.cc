@@ -168,7 +168,9 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   const auto moves = hn::Not(hn::Le(sum, hn::Set(d, T(kLargestSum))));
   const auto broken = hn::And(moves, hn::Or(nan, hn::Eq(largest, infinity)));
   const auto sees = hn::AndNot(broken, hn::And(moves, hn::Gt(largest, hn::Neg(infinity))));
-  Vec<T> after = hn::IfThenElse(sees, hn::Neg(largest), before);
+  // A reference never goes down: a large bias is known to its last place only, and what falls by
+  // one such step would overflow what was summed before.
+  Vec<T> after = hn::IfThenElse(sees, hn::Min(before, hn::Neg(largest)), before);
   // A broken row is NaN from here on; with a finite reference it does not come here again.
   after = hn::IfThenElse(broken, hn::Zero(d), after);
   hn::StoreU(after, d, tile.minus_reference + offset);
@@ -186,8 +188,9 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   sum = hn::Zero(d);
   for (int r = 0; r < kRows; ++r) {
     T* to = strip.weights + r * strip.width + offset;
+    // At most 0, but for the last place of a large bias.
     const Vec<T> score = whole_score(strip, Vec<T>{scores[r][0]}, after, r, c);
-    Vec<T> renewed = hn::IfThenElseZero(sees, exp2<T>(score));
+    Vec<T> renewed = hn::IfThenElseZero(sees, exp2<T>(hn::Min(score, hn::Zero(d))));
     if (strip.visible != nullptr) {
       renewed = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), renewed);
     }

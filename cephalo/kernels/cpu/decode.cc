@@ -192,18 +192,19 @@ HWY_INLINE void gather_all(const Rows& values, const Rows& coming, const T* weig
   }
 }
 
-// The score of key j after softcap, bias and alibi; −inf where it is hidden.
+// The score of key j after softcap, bias and alibi; −inf where it is hidden. In double: a large
+// bias and the reference must cancel before anything is rounded.
 template <typename T>
-HWY_INLINE T masked_score(const TileMask<T>& mask, dim_t width, dim_t j, T score) {
-  if (mask.visible != nullptr && (mask.visible[j] & 1) == 0)
-    return -static_cast<T>(__builtin_inf());
+HWY_INLINE double masked_score(const TileMask<T>& mask, dim_t width, dim_t j, T from) {
+  if (mask.visible != nullptr && (mask.visible[j] & 1) == 0) return -__builtin_inf();
+  double score = double{from};
   if (mask.softcap != T(0)) {
-    score = mask.softcap * static_cast<T>(__builtin_tanh(double(score / mask.softcap)));
+    score = double{mask.softcap} * __builtin_tanh(score / double{mask.softcap});
   }
-  if (mask.bias != nullptr) score += mask.bias[j * width] * T(1.4426950408889634074);
+  if (mask.bias != nullptr) score += double{mask.bias[j * width]} * 1.4426950408889634074;
   if (mask.slope != T(0)) {
-    const T distance = mask.distance - T(j);
-    score -= mask.slope * (distance < T(0) ? -distance : distance);
+    const double distance = double{mask.distance} - static_cast<double>(j);
+    score -= (double{mask.slope} + double{mask.slope_low}) * __builtin_fabs(distance);
   }
   return score;
 }
@@ -264,8 +265,12 @@ HWY_INLINE void decode_as(const DecodeBlock& block, const TileMask<T>* mask, dim
     for (dim_t x = 0; x < 4; ++x) last[x] = keys.address[j + x < count ? j + x : count - 1];
     score_4<Storage>({last, 4, keys.dim, keys.stride, keys.dtype}, 0, query->q, scores + j);
   }
+  double exact[kKvTile];
   if (mask != nullptr) {
-    for (dim_t k = 0; k < count; ++k) scores[k] = masked_score(*mask, mask_width, k, scores[k]);
+    for (dim_t k = 0; k < count; ++k) {
+      exact[k] = masked_score(*mask, mask_width, k, scores[k]);
+      scores[k] = static_cast<T>(exact[k]);
+    }
   }
   const dim_t padded = (count + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
   for (dim_t k = count; k < padded; ++k) scores[k] = -infinity;
@@ -282,7 +287,15 @@ HWY_INLINE void decode_as(const DecodeBlock& block, const TileMask<T>* mask, dim
     for (dim_t k = 0; k < values.dim; ++k) query->context[k] *= factor;
     query->reference = largest;
   }
-  query->sum += weigh_scores(scores, padded, largest);
+  if (mask != nullptr) {
+    for (dim_t k = 0; k < count; ++k) {
+      const double distance = exact[k] - double{largest};
+      scores[k] = static_cast<T>(distance < 0.0 ? distance : 0.0);
+    }
+    query->sum += weigh_scores(scores, padded, T(0));
+  } else {
+    query->sum += weigh_scores(scores, padded, largest);
+  }
   if (mask != nullptr && mask->kept != nullptr) {
     for (dim_t k = 0; k < count; ++k) {
       scores[k] *= (mask->kept[k] & 1) != 0 ? mask->grown : T(0);

@@ -205,6 +205,17 @@ HWY_NOINLINE void unpack_lanes(const T* tile, dim_t width, const T* factor, cons
   }
 }
 
+// A finite bias no further from 0 than kLargestBias; NaN and +inf stay.
+template <typename V>
+HWY_INLINE V bounded(V value) {
+  using T = hn::TFromV<V>;
+  const Tag<T> d;
+  const V largest = hn::Set(d, kLargestBias<T>);
+  const V infinity = hn::Set(d, static_cast<T>(__builtin_inf()));
+  const auto too_large = hn::And(hn::Gt(hn::Abs(value), largest), hn::Lt(hn::Abs(value), infinity));
+  return hn::IfThenElse(too_large, hn::CopySign(largest, value), value);
+}
+
 template <typename T>
 HWY_NOINLINE void add_bias(const Rows& queries, dim_t width, bool first, T* bias,
                            std::uint64_t* visible) {
@@ -230,7 +241,7 @@ HWY_NOINLINE void add_bias(const Rows& queries, dim_t width, bool first, T* bias
         visible[key + k] &= ~(bits << (c * kLanes<T>));
         T* to = bias + (key + k) * width + c * kLanes<T>;
         const Vec<T> sum = first ? hn::Zero(d) : hn::LoadU(d, to);
-        hn::StoreU(hn::Add(hn::IfThenZeroElse(hides, value), sum), d, to);
+        hn::StoreU(hn::Add(hn::IfThenZeroElse(hides, bounded(value)), sum), d, to);
       }
     }
   }

@@ -5,5 +5,6 @@
 #define HWY_COMPILE_ALL_ATTAINABLE
 // Two kinds of scalar, one for each compiler, would be two things to test.
 #define HWY_BROKEN_EMU128 1
+// Whatever else a newer Highway knows stays out: these are the ones that dispatch.h names.
 #define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_AVX3_DL)
+  (~(HWY_SCALAR | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_NEON | HWY_WASM))
