@@ -1,7 +1,7 @@
 // Our kernels against dnnl_sgemm in one process, by turns: what fraction of a good matrix product
 // they reach. Usage: yardstick [--threads 1,2] [--rounds 15] [--rows NAME]
-#include <dnnl.hpp>
 #include <omp.h>
+#include <dnnl.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -106,9 +106,9 @@ int main(int argc, char** argv) {
     for (const int count : counts) {
       omp_set_num_threads(count);
       set_threads(count);
-      const Work ours{row.name,
-                      4.0 * row.pairs * static_cast<double>(row.batch * row.heads * row.dim),
-                      [&] { attend_into({a.out}, a.q, a.k, a.v, row.mask, {.engine = Engine::fused}); }};
+      const Work ours{
+          row.name, 4.0 * row.pairs * static_cast<double>(row.batch * row.heads * row.dim),
+          [&] { attend_into({a.out}, a.q, a.k, a.v, row.mask, {.engine = Engine::fused}); }};
       const Work theirs{"dnnl_sgemm", Yardstick::flops(), [&] { yardstick.run(); }};
       double best_ours = 1e9;
       double best_theirs = 1e9;

@@ -34,9 +34,9 @@ void run(const Flags& flags) {
   const TensorView kv = memory;
   if (!flags.kv.empty()) call.kv = &kv;
   const Tensor y = layer(x, call);
-  std::string line = fmt::format("{} {} -> {} {}", printable(flags.input),
-                                 to_tuple_string(x.shape()), printable(flags.output),
-                                 to_tuple_string(y.shape()));
+  std::string line =
+      fmt::format("{} {} -> {} {}", printable(flags.input), to_tuple_string(x.shape()),
+                  printable(flags.output), to_tuple_string(y.shape()));
   write_npy(flags.output, y, flags.force);
   if (!flags.weights.empty()) {
     const Trace trace = layer.trace(x, call);

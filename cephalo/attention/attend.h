@@ -34,7 +34,7 @@ struct AttendOptions {
   ScoresTap return_scores = ScoresTap::none;
   Engine engine = Engine::automatic;
   Engine require = Engine::automatic;  // an error unless this engine runs; automatic: any
-  int threads = 0;  // 0: as set by set_threads
+  int threads = 0;                     // 0: as set by set_threads
 };
 
 // What was not asked for is empty. Leading dimensions are those of q.
@@ -67,8 +67,8 @@ AttendResult attend(const TensorView& q, const KVCache& cache, const Mask& mask 
                     const AttendOptions& options = {});
 
 // Memory of the caller's for context and, unless it is empty, lse; any strides. A context of shape
-// [batch, num_heads, q_tokens, v_dim] may lie as [batch, q_tokens, num_heads · v_dim], so that heads
-// come out merged.
+// [batch, num_heads, q_tokens, v_dim] may lie as [batch, q_tokens, num_heads · v_dim], so that
+// heads come out merged.
 struct AttendOutput {
   MutableTensorView context;  // the shape of attend's; any floating type
   MutableTensorView lse = {};

@@ -62,7 +62,7 @@ class Decode {
  private:
   std::size_t scratch_bytes() const {
     return TileMaskBuilder<T>::scratch_bytes(p_, attend_) + 64 +
-           2 * static_cast<std::size_t>(kKvTile) * sizeof(void*) +
+           3 * static_cast<std::size_t>(kKvTile) * sizeof(void*) +
            static_cast<std::size_t>(group_ * q_tokens_ * head_dim_) * sizeof(T);
   }
 
@@ -75,7 +75,8 @@ class Decode {
     memory += round_up(static_cast<dim_t>(TileMaskBuilder<T>::scratch_bytes(p_, attend_)), 64);
     auto** keys = reinterpret_cast<const void**>(memory);
     auto** values = keys + kKvTile;
-    T* q = reinterpret_cast<T*>(values + kKvTile);
+    auto** coming = values + kKvTile;
+    T* q = reinterpret_cast<T*>(coming + kKvTile);
     for (dim_t x = 0; x < group_ * q_tokens_; ++x) {
       const dim_t h = kv_head * group_ + x / q_tokens_;
       load_query(b, h, x % q_tokens_, q + x * head_dim_);
@@ -90,6 +91,11 @@ class Decode {
       const dim_t count = std::min(kKvTile, end - j);
       p_.key_rows({b, kv_head, j, count}, keys);
       p_.value_rows({b, kv_head, j, count}, values);
+      const dim_t next = std::clamp<dim_t>(key_end - j - count, 0, kKvTile);
+      if (next > 0) p_.key_rows({b, kv_head, j + count, next}, coming);
+      const kernels::DecodeBlock block{{keys, count, head_dim_, 1, p_.k.dtype()},
+                                       {values, count, v_dim_, 1, p_.v.dtype()},
+                                       {coming, next, head_dim_, 1, p_.k.dtype()}};
       for (dim_t x = 0; x < group_ * q_tokens_; ++x) {
         const dim_t h = kv_head * group_ + x / q_tokens_;
         const dim_t i = x % q_tokens_;
@@ -100,8 +106,7 @@ class Decode {
         T* record = partial(partials, b, h, i, chunk);
         kernels::DecodeQuery<T> query{q + x * head_dim_, record, record[v_dim_],
                                       record[v_dim_ + 1]};
-        decode_({keys, count, head_dim_, 1, p_.k.dtype()}, {values, count, v_dim_, 1, p_.v.dtype()},
-                answer == Tile::visible ? nullptr : &mask, attend_.lanes, &query);
+        decode_(block, answer == Tile::visible ? nullptr : &mask, attend_.lanes, &query);
         record[v_dim_] = query.reference;
         record[v_dim_ + 1] = query.sum;
       }
@@ -112,7 +117,8 @@ class Decode {
     const Strides& s = p_.q.strides();
     const double scale = p_.scale * std::numbers::log2e;
     visit_dtype(p_.q.dtype(), [&](auto zero) {
-      const auto* from = static_cast<const decltype(zero)*>(p_.q.data()) + b * s[0] + h * s[1] + i * s[2];
+      const auto* from =
+          static_cast<const decltype(zero)*>(p_.q.data()) + b * s[0] + h * s[1] + i * s[2];
       for (dim_t d = 0; d < head_dim_; ++d) to[d] = static_cast<T>(load(from[d * s[3]]) * scale);
     });
   }
@@ -146,7 +152,8 @@ class Decode {
                  const std::vector<double>& context) const {
     const Strides& s = out_.context.strides();
     visit_dtype(out_.context.dtype(), [&](auto zero) {
-      auto* to = static_cast<decltype(zero)*>(out_.context.mutable_data()) + b * s[0] + h * s[1] + i * s[2];
+      auto* to = static_cast<decltype(zero)*>(out_.context.mutable_data()) + b * s[0] + h * s[1] +
+                 i * s[2];
       for (dim_t d = 0; d < v_dim_; ++d) {
         const double value = context[static_cast<std::size_t>(d)];
         store(sum == 0.0 ? 0.0 : value / sum, to + d * s[3]);

@@ -59,7 +59,6 @@ class FusedAttention {
         out_(output),
         kernels_(kernels::attend_kernels<T>(current_isa())),
         q_tokens_(problem.q.dim(2)),
-        kv_tokens_(problem.k.dim(2)),
         head_dim_(problem.q.dim(3)),
         v_dim_(problem.v.dim(3)),
         group_(problem.q.dim(1) / problem.k.dim(1)),
@@ -91,7 +90,7 @@ class FusedAttention {
     T* weights;  // [kKvTile][width]
     T* keys;
     T* values;
-    T* tiles;  // q, context, reference and sum of every tile
+    T* tiles;             // q, context, reference and sum of every tile
     const void** rows;    // [kKvTile], of the block that is packed
     const void** coming;  // [2][kKvTile], keys and values of the next one
     kernels::StripColumns* strips;
@@ -147,8 +146,10 @@ class FusedAttention {
         for (dim_t first = 0; first < group_; first += heads) {
           for (dim_t tile = 0; tile < q_tiles; tile += per_item) {
             const dim_t head = kv_head * group_ + first;
-            Item item{b,    kv_head, head, std::min(head + heads, (kv_head + 1) * group_),
-                      tile, std::min(tile + per_item, q_tiles), 0.0};
+            Item item{b,    kv_head,
+                      head, std::min(head + heads, (kv_head + 1) * group_),
+                      tile, std::min(tile + per_item, q_tiles),
+                      0.0};
             item.cost = cost_of(item);
             items.push_back(item);
           }
@@ -254,13 +255,13 @@ class FusedAttention {
         r.tile.columns = r.queries.columns;
         r.tile.seen = 0;
         r.tile.fixed = false;
-        for (dim_t i = end_of(r.queries); i < std::min(end_of(r.queries) + width_, q_tokens_); ++i) {
+        for (dim_t i = end_of(r.queries); i < std::min(end_of(r.queries) + width_, q_tokens_);
+             ++i) {
           prefetch_to_read(row_of(p_.q, item.b, h, i), dense_bytes(p_.q));
         }
         pack_queries(p_, kernels_, {item.b, h, r.queries.begin, end_of(r.queries)}, width, q);
         std::fill(r.tile.context, r.tile.context + v_rows_ * width, T{0});
-        std::fill(r.tile.minus_reference, r.tile.minus_reference + width,
-                  kernels::kNoReference<T>);
+        std::fill(r.tile.minus_reference, r.tile.minus_reference + width, kernels::kNoReference<T>);
         std::fill(r.tile.sum, r.tile.sum + width, T{0});
       }
     }
@@ -274,9 +275,9 @@ class FusedAttention {
     kernels_.pack_broadcast({scratch.rows, keys, head_dim_, p_.k.strides()[3], p_.k.dtype()},
                             scratch.keys);
     p_.value_rows(place, scratch.rows);
-    const bool finite = kernels_.pack_values(
-        {scratch.rows, keys, v_dim_, p_.v.strides()[3], p_.v.dtype()}, value_stride_,
-        scratch.values);
+    const bool finite =
+        kernels_.pack_values({scratch.rows, keys, v_dim_, p_.v.strides()[3], p_.v.dtype()},
+                             value_stride_, scratch.values);
     return {scratch.keys, scratch.values, keys, head_dim_, v_dim_, value_stride_, finite};
   }
 
@@ -311,7 +312,6 @@ class FusedAttention {
   const AttendOutput& out_;
   const kernels::AttendKernels<T>& kernels_;
   dim_t q_tokens_;
-  dim_t kv_tokens_;
   dim_t head_dim_;
   dim_t v_dim_;
   dim_t group_;
@@ -335,9 +335,8 @@ void attend_fused(const AttendProblem& problem, const AttendOutput& output) {
 std::size_t fused_scratch_bytes(const AttendProblem& problem) {
   if (is_decode(problem)) return decode_scratch_bytes(problem);
   const AttendOutput none{};
-  return problem.q.dtype() == DType::f64
-             ? FusedAttention<double>(problem, none).all_scratch_bytes()
-             : FusedAttention<float>(problem, none).all_scratch_bytes();
+  return problem.q.dtype() == DType::f64 ? FusedAttention<double>(problem, none).all_scratch_bytes()
+                                         : FusedAttention<float>(problem, none).all_scratch_bytes();
 }
 
 }  // namespace cephalo

@@ -43,8 +43,8 @@ class RowRotation {
   RowRotation(const Rotary& rotary, dim_t head_dim) : rotary_(rotary), half_(head_dim / 2) {}
 
   struct Part {
-    MutableTensorView heads;        // [batch, heads, tokens, head_dim]
-    std::vector<dim_t> shift;       // position of token t of sequence b is t + shift[b]
+    MutableTensorView heads;   // [batch, heads, tokens, head_dim]
+    std::vector<dim_t> shift;  // position of token t of sequence b is t + shift[b]
   };
   void add(Part part) { parts_.push_back(std::move(part)); }
 
@@ -139,8 +139,7 @@ struct Projected {
 class FusedLayer {
  public:
   FusedLayer(const Parameters& parameters, const PackedParameters& packed, const LayerCall& call)
-      : parameters_(parameters),
-        sizes_(parameters.sizes()),
+      : sizes_(parameters.sizes()),
         packed_(packed),
         call_(call),
         steps_(steps_of(parameters)),
@@ -181,8 +180,8 @@ class FusedLayer {
     if (!call_.kv) {
       in.rows = Tensor::empty({batch_ * tokens_, q_width + k_width + v_width}, steps_);
       in.q = heads_of(in.rows.mutable_view(), batch_, 0, sizes_.num_heads, sizes_.head_dim);
-      in.k = heads_of(in.rows.mutable_view(), batch_, q_width, sizes_.num_kv_heads,
-                      sizes_.head_dim);
+      in.k =
+          heads_of(in.rows.mutable_view(), batch_, q_width, sizes_.num_kv_heads, sizes_.head_dim);
       in.v = heads_of(in.rows.mutable_view(), batch_, q_width + k_width, sizes_.num_kv_heads,
                       sizes_.v_dim);
       apply(*packed_.qkv, x, in.rows, rotations_of(in, true, true));
@@ -236,7 +235,6 @@ class FusedLayer {
     return shifts;
   }
 
-  const Parameters& parameters_;
   const ParameterSizes& sizes_;
   const PackedParameters& packed_;
   const LayerCall& call_;
@@ -254,9 +252,8 @@ PackedParameters pack_parameters(const Parameters& parameters, bool cross) {
   if (cross) {
     packed.q.emplace(parameters.q_weight(), parameters.q_bias(), steps);
     packed.kv.emplace(below(parameters.k_weight(), parameters.v_weight()),
-                      parameters.sizes().qkv_bias
-                          ? below(parameters.k_bias(), parameters.v_bias())
-                          : TensorView(),
+                      parameters.sizes().qkv_bias ? below(parameters.k_bias(), parameters.v_bias())
+                                                  : TensorView(),
                       steps);
   } else {
     packed.qkv.emplace(parameters.qkv_weight(), parameters.qkv_bias(), steps);

@@ -25,9 +25,9 @@ struct LayerCall {
   const Mask& mask;
   std::optional<Rotary> rotary;
   AttendOptions options;
-  KVCache* cache;              // keys and values are appended to it first
-  std::vector<dim_t> counts;   // of x's tokens in each sequence, with a cache; empty: all
-  const char* name;            // begins messages
+  KVCache* cache;             // keys and values are appended to it first
+  std::vector<dim_t> counts;  // of x's tokens in each sequence, with a cache; empty: all
+  const char* name;           // begins messages
 };
 
 // The six steps on the fused engine: q, k and v in one product, heads split and merged by strides

@@ -221,13 +221,14 @@ void MultiHeadAttention::check_cache(const TensorView& x, const CallOptions& cal
 Tensor MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions& call,
                                          const AttendOptions& options) const {
   const bool cross = call.kv != nullptr || parameters_.sizes().d_kv != parameters_.sizes().d_in;
-  const bool fits = packed_ != nullptr && (cross ? packed_->q.has_value() : packed_->qkv.has_value());
-  const auto packed = fits ? packed_
-                           : std::make_shared<const PackedParameters>(
-                                 pack_parameters(parameters_, cross));
+  const bool fits =
+      packed_ != nullptr && (cross ? packed_->q.has_value() : packed_->qkv.has_value());
+  const auto packed =
+      fits ? packed_
+           : std::make_shared<const PackedParameters>(pack_parameters(parameters_, cross));
   const Mask mask = mask_for(call);
-  LayerCall wanted{with_batch(x), {},         mask,        options_.rotary, options,
-                   call.cache,    call.counts, rung_.name};
+  LayerCall wanted{with_batch(x), {},         mask,        options_.rotary,
+                   options,       call.cache, call.counts, rung_.name};
   if (cross) wanted.kv = with_batch(call.kv != nullptr ? *call.kv : x);
   return run_fused_layer(parameters_, *packed, wanted);
 }

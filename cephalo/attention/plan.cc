@@ -71,14 +71,14 @@ Plan plan(const TensorView& q, const TensorView& k, const TensorView& v, const M
     result.refused.push_back({Engine::fused, reason});
   }
   result.flops = 2.0 * visible_pairs(problem) * static_cast<double>(q.dim(-1) + v.dim(-1));
-  result.bytes = bytes_of(q) * (1.0 + static_cast<double>(v.dim(-1)) / static_cast<double>(q.dim(-1))) +
-                 bytes_of(k) + bytes_of(v);
+  result.bytes =
+      bytes_of(q) * (1.0 + static_cast<double>(v.dim(-1)) / static_cast<double>(q.dim(-1))) +
+      bytes_of(k) + bytes_of(v);
   for (const MaskTensor& part : mask.tensors) result.bytes += bytes_of(part.view);
   const auto pairs = static_cast<std::size_t>(problem.q.dim(0) * problem.q.dim(1) *
                                               problem.q.dim(2) * problem.k.dim(2));
   const std::size_t number = q.dtype() == DType::f64 ? sizeof(double) : sizeof(float);
-  result.scratch =
-      result.engine == Engine::fused ? fused_scratch_bytes(problem) : pairs * number;
+  result.scratch = result.engine == Engine::fused ? fused_scratch_bytes(problem) : pairs * number;
   return result;
 }
 

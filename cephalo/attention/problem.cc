@@ -132,14 +132,14 @@ void tensor_rows(const TensorView& t, const RowPlace& place, const void** rows) 
   const auto size = static_cast<dim_t>(item_size(t.dtype()));
   const auto* first = static_cast<const std::byte*>(t.data()) +
                       (place.b * s[0] + place.kv_head * s[1] + place.j * s[2]) * size;
-  for (dim_t k = 0; k < place.count; ++k) rows[k] = first + k * s[2] * size;
+  const dim_t step = s[2] * size;
+  for (dim_t k = 0; k < place.count; ++k) rows[k] = first + k * step;
 }
 
 // Rows of a cache. Keys that were evicted are hidden from every query: any row stands for them.
 template <typename Ask>
 void cache_rows(const KVCache& cache, const RowPlace& place, const void** rows, const Ask& ask) {
-  const dim_t evicted =
-      std::clamp<dim_t>(cache.first_kept(place.b) - place.j, 0, place.count - 1);
+  const dim_t evicted = std::clamp<dim_t>(cache.first_kept(place.b) - place.j, 0, place.count - 1);
   ask(place.j + evicted, place.j + place.count, rows + evicted);
   for (dim_t k = 0; k < evicted; ++k) rows[k] = rows[evicted];
 }

@@ -285,9 +285,11 @@ Tensor gather_rows(const AttendProblem& problem, const TensorView& like, bool ke
     for (dim_t h = 0; h < like.dim(1) && count > 0; ++h) {
       const RowPlace place{b, h, first, count};
       keys ? problem.key_rows(place, rows.data()) : problem.value_rows(place, rows.data());
-      auto* to = static_cast<std::byte*>(all.mutable_view()[b][h].slice(0, first, first + count).mutable_data());
+      auto* to = static_cast<std::byte*>(
+          all.mutable_view()[b][h].slice(0, first, first + count).mutable_data());
       for (dim_t j = 0; j < count; ++j) {
-        std::memcpy(to + static_cast<std::size_t>(j) * row_bytes, rows[static_cast<std::size_t>(j)], row_bytes);
+        std::memcpy(to + static_cast<std::size_t>(j) * row_bytes, rows[static_cast<std::size_t>(j)],
+                    row_bytes);
       }
     }
   }

@@ -99,8 +99,8 @@ void TileMaskBuilder<T>::apply_tensor(const TilePlace& place, const BoundMask::P
   const auto* data = static_cast<const std::byte*>(part.view.data());
   const void* addresses[kMaxWidth];
   for (dim_t x = 0; x < place.count; ++x) {
-    addresses[x] = data + part.offset(place.b, place.h, place.i + x, place.j) *
-                              static_cast<dim_t>(size);
+    addresses[x] =
+        data + part.offset(place.b, place.h, place.i + x, place.j) * static_cast<dim_t>(size);
   }
   const kernels::Rows rows{addresses, place.count, place.keys, part.stride[3], part.view.dtype()};
   if (part.role == MaskTensor::Role::bias) {
@@ -113,12 +113,10 @@ void TileMaskBuilder<T>::apply_tensor(const TilePlace& place, const BoundMask::P
 
 template <typename T>
 void TileMaskBuilder<T>::draw_kept(const TilePlace& place) {
-  const auto threshold =
-      static_cast<std::uint64_t>(std::ceil(problem_.options.dropout * 0x1p32));
+  const auto threshold = static_cast<std::uint64_t>(std::ceil(problem_.options.dropout * 0x1p32));
   std::fill(kept_, kept_ + kernels::kKvTile, std::uint64_t{0});
   for (dim_t x = 0; x < place.count; ++x) {
-    const auto position =
-        static_cast<std::uint32_t>(problem_.mask.position(place.b, place.i + x));
+    const auto position = static_cast<std::uint32_t>(problem_.mask.position(place.b, place.i + x));
     for (dim_t k = 0; k < place.keys; k += 4) {
       const PhiloxCounter words =
           philox(problem_.options.seed,
@@ -138,9 +136,9 @@ Tile TileMaskBuilder<T>::build(const TilePlace& place, kernels::TileMask<T>* mas
   const dim_t j_end = place.j + place.keys;
   const Tile by_position = bound.tile_by_position(place.b, place.i, i_end, place.j, j_end);
   if (by_position == Tile::hidden) return Tile::hidden;
-  const Tile by_document =
-      bound.has_documents() ? bound.tile_by_document(place.b, place.i, i_end, place.j, j_end)
-                            : Tile::visible;
+  const Tile by_document = bound.has_documents()
+                               ? bound.tile_by_document(place.b, place.i, i_end, place.j, j_end)
+                               : Tile::visible;
   if (by_document == Tile::hidden) return Tile::hidden;
 
   *mask = {};

@@ -89,13 +89,13 @@ class WeightsPass {
       const dim_t width = columns * kernels_.lanes;
       pack_queries(p_, kernels_, {rows.b, rows.h, i, i + count}, width, q);
       load_references(rows, i, count, width, minus_lse);
-      kernels::QueryTile<T> tile{
-          q, nullptr, minus_lse, sum, static_cast<int>(columns), 0, true};
+      kernels::QueryTile<T> tile{q, nullptr, minus_lse, sum, static_cast<int>(columns), 0, true};
       std::fill(sum, sum + width, T{0});
-      const auto [key_begin, key_end] = p_.mask.key_range(rows.b, i, i + count);
+      const BoundMask::KeyRange range = p_.mask.key_range(rows.b, i, i + count);
       const auto walk = [&](const auto& use) {
-        for (dim_t j = key_begin / kKvTile * kKvTile; j < key_end; j += kKvTile) {
-          const TilePlace place{rows.b, rows.h, i, count, width, j, std::min(kKvTile, key_end - j)};
+        for (dim_t j = range.begin / kKvTile * kKvTile; j < range.end; j += kKvTile) {
+          const TilePlace place{
+              rows.b, rows.h, i, count, width, j, std::min(kKvTile, range.end - j)};
           kernels::TileMask<T> mask;
           const Tile answer = masks.build(place, &mask);
           if (answer == Tile::hidden) continue;
@@ -222,9 +222,9 @@ Tensor selected_weights(const AttendProblem& p, const TensorView& lse,
   const std::vector<dim_t> heads = all_or(selection.heads, p.q.dim(1), "weights", "head");
   const std::vector<dim_t> rows = all_or(selection.rows, p.q.dim(2), "weights", "row");
   const dim_t kv_tokens = p.k.dim(2);
-  Tensor out = Tensor::zeros({p.q.dim(0), static_cast<dim_t>(heads.size()),
-                              static_cast<dim_t>(rows.size()), kv_tokens},
-                             DTypeOf<T>::value);
+  Tensor out = Tensor::zeros(
+      {p.q.dim(0), static_cast<dim_t>(heads.size()), static_cast<dim_t>(rows.size()), kv_tokens},
+      DTypeOf<T>::value);
   if (out.numel() == 0) return out;
   T* data = out.mutable_data_as<T>();
   const auto row_count = static_cast<dim_t>(rows.size());

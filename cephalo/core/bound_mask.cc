@@ -231,7 +231,8 @@ void BoundMask::position_bits(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin
     const dim_t lowest = j >= prefix ? std::max(j - right, j) : j - right;
     const dim_t first = std::clamp<dim_t>(lowest - shift - i_begin, 0, 64);
     const dim_t last = std::min(j + left - shift - i_begin + 1, j < kv_len ? count : 0);
-    const std::uint64_t below = last >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << std::max<dim_t>(last, 0)) - 1;
+    const std::uint64_t below =
+        last >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << std::max<dim_t>(last, 0)) - 1;
     words[j - j_begin] = first >= last ? 0 : below & ~((std::uint64_t{1} << first) - 1);
   }
 }

@@ -38,7 +38,8 @@ std::vector<Isa> detect() {
 
 std::string available_names() {
   std::string names;
-  for (const Isa isa : available_isas()) names += (names.empty() ? "" : ", ") + std::string(name(isa));
+  for (const Isa isa : available_isas())
+    names += (names.empty() ? "" : ", ") + std::string(name(isa));
   return names;
 }
 

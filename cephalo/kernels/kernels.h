@@ -139,16 +139,23 @@ struct GemmKernels {
 // One query on its way through keys that are read where they lie, in their storage type.
 template <typename T>
 struct DecodeQuery {
-  const T* q;    // [head_dim], times scale · log2(e)
-  T* context;    // [v_dim], not yet divided by sum
-  T reference;   // the largest score so far, base 2; −inf before any
-  T sum;         // of 2^(score − reference)
+  const T* q;   // [head_dim], times scale · log2(e)
+  T* context;   // [v_dim], not yet divided by sum
+  T reference;  // the largest score so far, base 2; −inf before any
+  T sum;        // of 2^(score − reference)
+};
+
+// Up to kKvTile keys and their values, dense rows; `coming` are keys that will be asked for next.
+struct DecodeBlock {
+  Rows keys;
+  Rows values;
+  Rows coming;
 };
 
 template <typename T>
 struct DecodeKernels {
-  // Up to kKvTile keys; the mask has the query in lane 0 and a width of `mask_width`.
-  void (*decode)(const Rows& keys, const Rows& values, const TileMask<T>* mask, dim_t mask_width,
+  // The mask has the query in lane 0 and a width of `mask_width`.
+  void (*decode)(const DecodeBlock& block, const TileMask<T>* mask, dim_t mask_width,
                  DecodeQuery<T>* query);
 };
 

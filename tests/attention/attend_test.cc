@@ -24,8 +24,7 @@ TEST(AttendTest, queries_keys_and_values_on_their_own) {
   const Tensor k = normal({3, 4}, 2);
   const Tensor v = normal({3, 4}, 3);
   const AttendResult r = attend(
-      q, k, v, {},
-      {.return_lse = true, .return_weights = true, .engine = Engine::reference});
+      q, k, v, {}, {.return_lse = true, .return_weights = true, .engine = Engine::reference});
   EXPECT_EQ(r.context.shape(), (Shape{3, 4}));
   EXPECT_EQ(r.weights.shape(), (Shape{3, 3}));
   EXPECT_EQ(r.lse.shape(), Shape{3});

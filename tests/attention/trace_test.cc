@@ -54,7 +54,8 @@ TEST(TraceTest, its_values_are_those_of_the_call) {
         {.d_in = 8, .d_out = 8, .dropout = dropout, .num_heads = 2, .seed = 1});
     const Tensor x = normal({2, 5, 8}, 1);
     const Trace trace = layer.trace(x, {.call = 3});
-    EXPECT_TRUE(same_bits(trace.at("output").value, layer(x, {.call = 3, .engine = Engine::reference})));
+    EXPECT_TRUE(
+        same_bits(trace.at("output").value, layer(x, {.call = 3, .engine = Engine::reference})));
     EXPECT_TRUE(same_bits(trace.at("x").value, x));
     const Tensor scaled = multiply(trace.at("scores_masked").value, 0.5);
     EXPECT_TRUE(same_bits(trace.at("scores_scaled").value, scaled));
@@ -88,9 +89,11 @@ TEST(TraceTest, every_rung_can_be_traced) {
             (std::vector<std::string>{"x", "q", "k", "v", "scores", "scores_masked",
                                       "scores_scaled", "weights", "weights_dropped", "context"}));
   CausalAttention causal_head({.d_in = 6, .d_out = 4, .context_length = 5, .seed = 1});
-  EXPECT_TRUE(same_bits(causal_head.trace(x).at("context").value, causal_head(x, {.engine = Engine::reference})));
+  EXPECT_TRUE(same_bits(causal_head.trace(x).at("context").value,
+                        causal_head(x, {.engine = Engine::reference})));
   HeadWrapper wrapper({.d_in = 6, .d_out = 4, .context_length = 5, .num_heads = 3, .seed = 1});
-  EXPECT_TRUE(same_bits(wrapper.trace(x).at("context").value, wrapper(x, {.engine = Engine::reference})));
+  EXPECT_TRUE(
+      same_bits(wrapper.trace(x).at("context").value, wrapper(x, {.engine = Engine::reference})));
   EasyMultiHeadAttention easy({.d_model = 6, .num_heads = 2, .seed = 1});
   EXPECT_TRUE(same_bits(easy.trace(x).at("output").value, easy(x, {.engine = Engine::reference})));
   EXPECT_EQ(easy.trace(x).at("scores_masked").formula, "nothing hidden");

@@ -200,8 +200,7 @@ TEST(TrustTest, A9_scores_that_no_machine_can_hold) {
   };
   const TensorView large = tokens(dim_t{1} << 31);
   const AttendOptions reference{.engine = Engine::reference};
-  const std::string overflow =
-      error_of([&] { attend(large, large, large, {}, reference); });
+  const std::string overflow = error_of([&] { attend(large, large, large, {}, reference); });
   EXPECT_NE(overflow.find("attend: the reference engine stores the score of every pair; "),
             std::string::npos)
       << overflow;
@@ -209,12 +208,12 @@ TEST(TrustTest, A9_scores_that_no_machine_can_hold) {
   EXPECT_EQ(kind_of([&] { attend(million, million, million, {}, reference); }),
             Error::Kind::memory);
   // The fused engine stores no scores, but weights that are asked for are stored.
-  EXPECT_EQ(kind_of([&] {
-              attend(million, million, million, window(0, 0), {.return_weights = true});
-            }),
-            Error::Kind::memory);
+  EXPECT_EQ(
+      kind_of([&] { attend(million, million, million, window(0, 0), {.return_weights = true}); }),
+      Error::Kind::memory);
   const TensorView batch(&number, DType::f32, {dim_t{1} << 40, 1, dim_t{1} << 20, 1}, {0, 0, 0, 0});
-  EXPECT_NE(error_of([&] { attend(batch, batch, batch, {}, reference); }).find("overflows"), std::string::npos);
+  EXPECT_NE(error_of([&] { attend(batch, batch, batch, {}, reference); }).find("overflows"),
+            std::string::npos);
 }
 
 TEST(TrustTest, A10_masks_that_do_not_fit) {

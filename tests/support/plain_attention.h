@@ -6,7 +6,8 @@
 namespace cephalo::testing {
 
 // Attention written as NumPy users write it, in one precision throughout: a wider T is the
-// truth (long double for float64), the same T the error that a plain implementation makes. It shares no code with the engines.
+// truth (long double for float64), the same T the error that a plain implementation makes. It
+// shares no code with the engines.
 struct PlainResult {
   Tensor context;  // T; [batch, num_heads, q_tokens, v_dim]
   Tensor weights;

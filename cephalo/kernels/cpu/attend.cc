@@ -20,11 +20,11 @@ constexpr double kLargestSum = 256.0;
 // One strip: kRows keys against the tile.
 template <typename T>
 struct Strip {
-  const T* keys;   // [head_dim][kRows]
-  dim_t key;       // number of its first key in the block
+  const T* keys;  // [head_dim][kRows]
+  dim_t key;      // number of its first key in the block
   dim_t head_dim;
   dim_t width;
-  T* weights;      // [kRows][width]
+  T* weights;  // [kRows][width]
   const TileMask<T>* mask;
   const std::uint64_t* visible;  // [kRows], null: all
 };
@@ -249,7 +249,7 @@ template <typename T>
 HWY_NOINLINE void weigh_by_column(const Strip<T>& strip, const KeyBlock<T>& block,
                                   const QueryTile<T>& tile, StripColumns columns,
                                   std::uint64_t news, T* block_sum) {
-  constexpr std::uint64_t kColumn = (std::uint64_t{1} << kLanes<T>) - 1;
+  constexpr std::uint64_t kColumn = (std::uint64_t{1} << kLanes<T>)-1;
   for (int c = columns.first; c < columns.first + columns.count; ++c) {
     const bool has_new = (news & (kColumn << (c * kLanes<T>))) != 0;
     if (has_new) {
@@ -286,8 +286,13 @@ HWY_NOINLINE void weigh(const KeyBlock<T>& block, QueryTile<T>& tile, const Tile
   constexpr TileMask<T> kNoMask{};
 
   for (dim_t key = 0; key < block.count; key += kRows) {
-    Strip<T> strip{block.keys + key * block.head_dim, key,  block.head_dim, width,
-                   weights + key * width,             mask, nullptr};
+    Strip<T> strip{block.keys + key * block.head_dim,
+                   key,
+                   block.head_dim,
+                   width,
+                   weights + key * width,
+                   mask,
+                   nullptr};
     if (mask != nullptr && mask->visible != nullptr) {
       strip.visible = mask->visible + key;
     } else if (key + kRows > block.count) {
@@ -403,9 +408,13 @@ void fill_attend(AttendKernels<T>* table) {
   table->gather = gather<T>;
 }
 
-void attend_f32(AttendKernels<float>* table) { fill_attend(table); }
+void attend_f32(AttendKernels<float>* table) {
+  fill_attend(table);
+}
 #if HWY_HAVE_FLOAT64
-void attend_f64(AttendKernels<double>* table) { fill_attend(table); }
+void attend_f64(AttendKernels<double>* table) {
+  fill_attend(table);
+}
 #endif
 
 }  // namespace cephalo::kernels::HWY_NAMESPACE

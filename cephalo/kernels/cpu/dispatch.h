@@ -8,10 +8,10 @@
 // N_AVX2::f when isa is avx2, and so on for what this build holds. Where an instruction set has no
 // float64, CEPHALO_FOR_ISA_F64 is the scalar function.
 #if HWY_ARCH_X86
-#define CEPHALO_FOR_ISA(isa, function)           \
-  ((isa) == Isa::avx512 ? &N_AVX3::function      \
-   : (isa) == Isa::avx2 ? &N_AVX2::function      \
-   : (isa) == Isa::sse4 ? &N_SSE4::function      \
+#define CEPHALO_FOR_ISA(isa, function)      \
+  ((isa) == Isa::avx512 ? &N_AVX3::function \
+   : (isa) == Isa::avx2 ? &N_AVX2::function \
+   : (isa) == Isa::sse4 ? &N_SSE4::function \
                         : &N_SCALAR::function)
 #define CEPHALO_FOR_ISA_F64(isa, function) CEPHALO_FOR_ISA(isa, function)
 #elif HWY_ARCH_ARM

@@ -80,9 +80,13 @@ void fill_gemm(GemmKernels<T>* table) {
   *table = {kRows, kLanes<T>, multiply_panel<T>};
 }
 
-void gemm_f32(GemmKernels<float>* table) { fill_gemm(table); }
+void gemm_f32(GemmKernels<float>* table) {
+  fill_gemm(table);
+}
 #if HWY_HAVE_FLOAT64
-void gemm_f64(GemmKernels<double>* table) { fill_gemm(table); }
+void gemm_f64(GemmKernels<double>* table) {
+  fill_gemm(table);
+}
 #endif
 
 }  // namespace cephalo::kernels::HWY_NAMESPACE

@@ -118,14 +118,16 @@ HWY_INLINE void pack_groups(const Rows& from, T scale, dim_t groups, dim_t to_st
 template <typename T>
 HWY_NOINLINE void pack_broadcast(const Rows& from, T* to) {
   const dim_t groups = (from.count + kRows - 1) / kRows * (kRows / 4);
-  pack_groups(from, T(1), groups, kRows,
-              [&](dim_t g) { return g * 4 / kRows * kRows * from.dim + g * 4 % kRows; }, to);
+  pack_groups(
+      from, T(1), groups, kRows,
+      [&](dim_t g) { return g * 4 / kRows * kRows * from.dim + g * 4 % kRows; }, to);
 }
 
 template <typename T>
 HWY_NOINLINE void pack_lanes(const Rows& from, T scale, dim_t width, T* to) {
   dim_t lane = width / 4 * 4;
-  pack_groups(from, scale, width / 4, width, [](dim_t g) { return 4 * g; }, to);
+  pack_groups(
+      from, scale, width / 4, width, [](dim_t g) { return 4 * g; }, to);
   RowReader<T> reader(from);
   for (; lane < width; ++lane) {  // widths of scalar tiles
     for (dim_t begin = 0; begin < from.dim; begin += kChunk) {
@@ -243,9 +245,13 @@ void fill_pack(AttendKernels<T>* table) {
   table->add_bias = add_bias<T>;
 }
 
-void pack_f32(AttendKernels<float>* table) { fill_pack(table); }
+void pack_f32(AttendKernels<float>* table) {
+  fill_pack(table);
+}
 #if HWY_HAVE_FLOAT64
-void pack_f64(AttendKernels<double>* table) { fill_pack(table); }
+void pack_f64(AttendKernels<double>* table) {
+  fill_pack(table);
+}
 #endif
 
 }  // namespace cephalo::kernels::HWY_NAMESPACE

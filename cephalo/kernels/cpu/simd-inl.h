@@ -91,14 +91,21 @@ HWY_INLINE Vec<float> exp2_fraction(Vec<float> f) {
   return hn::MulAdd(p, f, hn::Set(d, 1.0F));
 }
 
+#if HWY_HAVE_FLOAT64
 // The same for float64: Taylor's series to degree 12, relative error 2e-16.
 HWY_INLINE Vec<double> exp2_fraction(Vec<double> f) {
-  constexpr double kCoefficients[] = {2.5678435993488196e-11, 4.4455382718708101e-10,
-                                      7.0549116208011209e-09, 1.0178086009239699e-07,
-                                      1.3215486790144305e-06, 1.5252733804059838e-05,
-                                      1.5403530393381606e-04, 1.3333558146428441e-03,
-                                      9.6181291076284769e-03, 5.5504108664821576e-02,
-                                      2.4022650695910069e-01, 6.9314718055994529e-01,
+  constexpr double kCoefficients[] = {2.5678435993488196e-11,
+                                      4.4455382718708101e-10,
+                                      7.0549116208011209e-09,
+                                      1.0178086009239699e-07,
+                                      1.3215486790144305e-06,
+                                      1.5252733804059838e-05,
+                                      1.5403530393381606e-04,
+                                      1.3333558146428441e-03,
+                                      9.6181291076284769e-03,
+                                      5.5504108664821576e-02,
+                                      2.4022650695910069e-01,
+                                      6.9314718055994529e-01,
                                       1.0};
   const Tag<double> d;
   Vec<double> p = hn::Set(d, kCoefficients[0]);
@@ -106,6 +113,7 @@ HWY_INLINE Vec<double> exp2_fraction(Vec<double> f) {
   for (int k = 1; k < 13; ++k) p = hn::MulAdd(p, f, hn::Set(d, kCoefficients[k]));
   return p;
 }
+#endif
 
 // 2^x. Below the smallest normal number the result is exactly 0, above the largest infinity; NaN
 // stays. Relative error 1.7e-7 (float64: 5e-16).
@@ -157,6 +165,7 @@ HWY_INLINE Vec<float> tanh(Vec<float> x) {
   const Vec<float> far = hn::Sub(one, hn::Div(hn::Set(d, 2.0F), hn::Add(power, one)));
   return hn::IfThenElse(hn::Lt(size, hn::Set(d, 0.625F)), near, hn::CopySign(far, x));
 }
+#if HWY_HAVE_FLOAT64
 HWY_INLINE Vec<double> tanh(Vec<double> x) {
   const Tag<double> d;
   HWY_ALIGN double lanes[kLanes<double>];
@@ -164,6 +173,7 @@ HWY_INLINE Vec<double> tanh(Vec<double> x) {
   for (double& lane : lanes) lane = __builtin_tanh(lane);
   return hn::Load(d, lanes);
 }
+#endif
 
 // One element of storage.
 HWY_INLINE float widen(std::uint16_t bits, DType dtype) {
@@ -195,23 +205,27 @@ HWY_INLINE hn::Vec<D> widen_f16(D d, const std::uint16_t* from) {
 
 // to[0 .. n) = elements of any floating type, `stride` apart, as T.
 template <typename T>
-HWY_INLINE void widen_row(const void* from, DType dtype, dim_t stride, dim_t n, T* HWY_RESTRICT to) {
+HWY_INLINE void widen_row(const void* from, DType dtype, dim_t stride, dim_t n,
+                          T* HWY_RESTRICT to) {
   switch (dtype) {
     case DType::f32:
-      for (dim_t k = 0; k < n; ++k) to[k] = static_cast<T>(static_cast<const float*>(from)[k * stride]);
+      for (dim_t k = 0; k < n; ++k)
+        to[k] = static_cast<T>(static_cast<const float*>(from)[k * stride]);
       return;
     case DType::f64:
-      for (dim_t k = 0; k < n; ++k) to[k] = static_cast<T>(static_cast<const double*>(from)[k * stride]);
+      for (dim_t k = 0; k < n; ++k)
+        to[k] = static_cast<T>(static_cast<const double*>(from)[k * stride]);
       return;
     default:
       break;
   }
   const auto* bits = static_cast<const std::uint16_t*>(from);
   dim_t k = 0;
-  if constexpr (sizeof(T) == 4 && kLanes<T> > 1) {
+  if constexpr (sizeof(T) == 4 && kLanes < T >> 1) {
     const Tag<T> d;
     for (; stride == 1 && k + kLanes<T> <= n; k += kLanes<T>) {
-      hn::StoreU(dtype == DType::bf16 ? widen_bf16(d, bits + k) : widen_f16(d, bits + k), d, to + k);
+      hn::StoreU(dtype == DType::bf16 ? widen_bf16(d, bits + k) : widen_f16(d, bits + k), d,
+                 to + k);
     }
   }
   for (; k < n; ++k) to[k] = static_cast<T>(widen(bits[k * stride], dtype));
