@@ -24,7 +24,7 @@ struct AttendProblem {
   BoundMask mask;
   double scale;
   AttendOptions options;
-  const KVCache* cache;               // holds the rows of k and v, which are then shapes alone
+  const KVCache* cache;               // holds the rows of k and v, which are shapes alone then
   std::shared_ptr<const Mask> owned;  // the mask with the cache's lengths, which `mask` borrows
 
   // Where rows of k and v lie: `count` addresses.
