@@ -182,14 +182,26 @@ class Decode {
   dim_t record_;  // numbers that one query of one chunk leaves
 };
 
+bool rows_are_dense(const AttendProblem& problem) {
+  return problem.k.strides()[3] == 1 && problem.v.strides()[3] == 1;
+}
+
 }  // namespace
 
+// Strides have no part in it: the same numbers give the same bits however they lie.
 bool is_decode(const AttendProblem& problem) {
-  const bool dense = problem.k.strides()[3] == 1 && problem.v.strides()[3] == 1;
-  return problem.q.dim(2) <= kMostQueries && dense;
+  return problem.q.dim(2) <= kMostQueries;
 }
 
 void attend_decode(const AttendProblem& problem, const AttendOutput& output) {
+  if (!rows_are_dense(problem)) {  // rare, and the kernels read dense rows: copy them
+    const Tensor k = Tensor::copy(problem.k);
+    const Tensor v = Tensor::copy(problem.v);
+    AttendProblem copied = problem;
+    copied.k = k;
+    copied.v = v;
+    return attend_decode(copied, output);
+  }
   if (problem.q.dtype() == DType::f64) {
     Decode<double>(problem, output).run();
   } else {
@@ -199,9 +211,10 @@ void attend_decode(const AttendProblem& problem, const AttendOutput& output) {
 
 std::size_t decode_scratch_bytes(const AttendProblem& problem) {
   const AttendOutput none{};
-  return problem.q.dtype() == DType::f64
-             ? Decode<double>(problem, none).all_scratch_bytes()
-             : Decode<float>(problem, none).all_scratch_bytes();
+  const std::size_t copies = rows_are_dense(problem) ? 0 : problem.k.bytes() + problem.v.bytes();
+  return copies + (problem.q.dtype() == DType::f64
+                       ? Decode<double>(problem, none).all_scratch_bytes()
+                       : Decode<float>(problem, none).all_scratch_bytes());
 }
 
 }  // namespace cephalo

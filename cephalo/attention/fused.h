@@ -5,8 +5,7 @@
 namespace cephalo {
 
 // The fused engine: one pass over tiles, memory linear in tokens, every mask of the algebra.
-// Bits depend on the instruction set, the sizes, the strides of k and v and the mask, never on
-// threads.
+// Bits depend on the instruction set, the sizes and the mask, never on strides or threads.
 void attend_fused(const AttendProblem& problem, const AttendOutput& output);
 
 // Bytes that it needs besides inputs and results, over all threads.

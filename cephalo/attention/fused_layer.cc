@@ -147,6 +147,7 @@ class FusedLayer {
         tokens_(call.x.dim(1)) {}
 
   Tensor run() {
+    if (call_.cache != nullptr) q_positions_ = positions_in_cache();
     // 1 to 3  PROJECT, SPLIT, TRANSPOSE
     const Projected in = project_inputs();
     // 4 and 5  ATTEND, CONCAT
@@ -213,13 +214,20 @@ class FusedLayer {
     return rotation;
   }
 
+  // Whatever attend would refuse is refused here, before the cache changes.
+  std::vector<dim_t> positions_in_cache() const {
+    const CacheTokens after = tokens_after(*call_.cache, tokens_, call_.counts, call_.name);
+    return check_before_append({batch_, sizes_.num_heads, tokens_, sizes_.head_dim}, steps_,
+                               *call_.cache, after, call_.mask, call_.options, call_.name);
+  }
+
   std::vector<dim_t> k_shifts() const {
     if (call_.cache != nullptr) return call_.cache->lengths();
     return std::vector<dim_t>(static_cast<std::size_t>(batch_), 0);
   }
 
   std::vector<dim_t> q_shifts(const Projected& in) const {
-    if (call_.cache != nullptr) return call_.cache->lengths();  // new tokens follow what is there
+    if (call_.cache != nullptr) return q_positions_;
     const MaskExtent extent{batch_, sizes_.num_heads, in.q.dim(2), in.k.dim(2)};
     const BoundMask bound(call_.mask, extent, call_.name);
     std::vector<dim_t> shifts;
@@ -233,6 +241,7 @@ class FusedLayer {
   DType steps_;
   dim_t batch_;
   dim_t tokens_;
+  std::vector<dim_t> q_positions_;  // with a cache: where each sequence's first query stands
 };
 
 }  // namespace

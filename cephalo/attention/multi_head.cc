@@ -209,10 +209,13 @@ void MultiHeadAttention::check_cache(const TensorView& x, const CallOptions& cal
           "heads of {} and {}",
           rung_.name, shape.batch, shape.num_kv_heads, shape.head_dim, shape.v_dim, batch,
           sizes.num_kv_heads, sizes.head_dim, sizes.v_dim);
-  require(
-      options_.context_length == 0 || call.cache->tokens() + x.dim(-2) <= options_.context_length,
-      "{}: tokens ({} in the cache and {} new) exceed context_length ({})", rung_.name,
-      call.cache->tokens(), x.dim(-2), options_.context_length);
+  const CacheTokens after = tokens_after(*call.cache, x.dim(-2), call.counts, rung_.name);
+  for (std::size_t b = 0; b < after.lengths.size(); ++b) {
+    require(options_.context_length == 0 || after.lengths[b] <= options_.context_length,
+            "{}: tokens ({} in the cache and {} new of sequence {}) exceed context_length ({})",
+            rung_.name, after.lengths[b] - after.appended[b], after.appended[b], b,
+            options_.context_length);
+  }
 }
 
 Tensor MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions& call,
@@ -234,6 +237,8 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
                                    StepSink* sink) const {
   check_input(x, call.kv != nullptr ? *call.kv : x);
   if (call.cache != nullptr) check_cache(x, call);
+  require(call.cache != nullptr || call.counts.empty(),
+          "{}: counts belong to the sequences of a cache, and there is none", rung_.name);
   const UseThreads limit(call.threads);
   const AttendOptions attending = attend_options(call);
   const Engine engine = sink != nullptr ? Engine::reference : choose_engine(attending, rung_.name);

@@ -55,9 +55,9 @@ Engine choose_engine(const AttendOptions& options, const char* function) {
   const Engine chosen = fused ? Engine::fused : Engine::reference;
   if (options.require == Engine::automatic || options.require == chosen) return chosen;
   fail(Error::Kind::value, "{}: {} is required, but {}", function, name(options.require),
-       reason != nullptr         ? fmt::format("it refuses: {}", reason)
-       : chosen == Engine::fused ? "engine = automatic picks fused"
-                                 : "engine = reference was asked for");
+       reason != nullptr          ? fmt::format("it refuses: {}", reason)
+       : options.engine == chosen ? fmt::format("engine = {} was asked for", name(chosen))
+                                  : "engine = automatic picks fused");
 }
 
 Plan plan(const TensorView& q, const TensorView& k, const TensorView& v, const Mask& mask,

@@ -10,6 +10,9 @@
 namespace cephalo {
 namespace {
 
+// The address of what nobody reads: a view of a shape alone.
+constexpr std::byte kNowhere{};
+
 // t as [batch, heads, tokens, dim], with 1 for what it does not have.
 TensorView as_rank_4(const TensorView& t) {
   Shape shape = t.shape();
@@ -92,24 +95,35 @@ double scale_of(const TensorView& q, const AttendOptions& options) {
   return options.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.dim(-1))));
 }
 
-// A view that has the shape and type of a cache's keys or values; its address is never read.
-TensorView shape_of(const KVCache& cache, dim_t dim) {
+// A view that has the shape and type of a cache's keys or values; its rows lie elsewhere.
+TensorView shape_of(const KVCache& cache, dim_t tokens, dim_t dim) {
   const KVCacheShape& shape = cache.shape();
-  return {&cache, cache.dtype(), {shape.batch, shape.num_kv_heads, cache.tokens(), dim}};
+  return {&kNowhere, cache.dtype(), {shape.batch, shape.num_kv_heads, tokens, dim}};
+}
+
+dim_t longest(const std::vector<dim_t>& lengths) {
+  return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+}
+
+CacheTokens tokens_now(const KVCache& cache) {
+  CacheTokens now{cache.lengths(), cache.appended(), {}};
+  for (dim_t b = 0; b < cache.shape().batch; ++b) now.first_kept.push_back(cache.first_kept(b));
+  return now;
 }
 
 // A ring keeps what a window needs; a query that may look further back is refused.
-void check_evicted(const AttendProblem& problem, const char* function) {
-  const KVCache& cache = *problem.cache;
+void check_evicted(const AttendProblem& problem, const CacheTokens& tokens, const char* function) {
   for (dim_t b = 0; b < problem.q.dim(0); ++b) {
-    const dim_t kept = cache.first_kept(b);
+    const auto at = static_cast<std::size_t>(b);
+    const dim_t kept = tokens.first_kept[at];
     const auto [begin, end] = problem.mask.key_range(b, 0, problem.q.dim(2));
     if (begin >= end || begin >= kept) continue;
+    const dim_t capacity = problem.cache->capacity();
     fail(Error::Kind::value,
          "{}: the query at position {} of sequence {} may look at key {}, which the ring of {} "
          "tokens has evicted (it holds {} to {}); add window({}, 0) or a larger ring",
-         function, problem.mask.position(b, 0), b, begin, cache.capacity(), kept,
-         cache.lengths()[static_cast<std::size_t>(b)] - 1, cache.capacity());
+         function, problem.mask.position(b, 0), b, begin, capacity, kept, tokens.lengths[at] - 1,
+         capacity);
   }
 }
 
@@ -130,6 +144,32 @@ void cache_rows(const KVCache& cache, const RowPlace& place, const void** rows, 
   for (dim_t k = 0; k < evicted; ++k) rows[k] = rows[evicted];
 }
 
+AttendProblem problem_of(const TensorView& q, const KVCache& cache, const CacheTokens& tokens,
+                         const Mask& mask, const AttendOptions& options, const char* function) {
+  const dim_t kv_tokens = longest(tokens.lengths);
+  const TensorView k = shape_of(cache, kv_tokens, cache.shape().head_dim);
+  const TensorView v = shape_of(cache, kv_tokens, cache.shape().v_dim);
+  require(q.rank() == 4, "{}: q {} must be [batch, heads, tokens, dim] to meet a cache", function,
+          q.shape());
+  check_types(q, k, v, function);
+  check_shapes(q, k, v, function);
+  check_options(options, function);
+  check_bias_types(mask, q.dtype(), function);
+  require(!mask.lengths, "{}: the cache knows its lengths; leave lengths(...) out of the mask",
+          function);
+  require(q.dim(2) >= longest(tokens.appended), "{}: q has {} tokens, the last append brought {}",
+          function, q.dim(2), longest(tokens.appended));
+  std::vector<dim_t> kv = tokens.lengths;
+  std::vector<dim_t> queries = tokens.appended;
+  if (kv.empty()) kv = queries = {0};
+  auto joined = std::make_shared<const Mask>(mask & lengths(std::move(kv), std::move(queries)));
+  const MaskExtent extent{q.dim(0), q.dim(1), q.dim(2), kv_tokens};
+  AttendProblem problem{
+      q, k, v, BoundMask(*joined, extent, function), scale_of(q, options), options, &cache, joined};
+  check_evicted(problem, tokens, function);
+  return problem;
+}
+
 }  // namespace
 
 AttendProblem make_problem(const TensorView& q, const TensorView& k, const TensorView& v,
@@ -145,31 +185,39 @@ AttendProblem make_problem(const TensorView& q, const TensorView& k, const Tenso
           options, nullptr, nullptr};
 }
 
+CacheTokens tokens_after(const KVCache& cache, dim_t new_tokens, const std::vector<dim_t>& counts,
+                         const char* function) {
+  const dim_t batch = cache.shape().batch;
+  require(counts.empty() || static_cast<dim_t>(counts.size()) == batch,
+          "{}: counts has {} numbers for a batch of {}", function, counts.size(), batch);
+  CacheTokens after;
+  for (dim_t b = 0; b < batch; ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    const dim_t count = counts.empty() ? new_tokens : counts[at];
+    require(0 <= count && count <= new_tokens, "{}: counts[{}] ({}) must be in [0, {}] (tokens)",
+            function, b, count, new_tokens);
+    const dim_t before = cache.lengths()[at];
+    after.lengths.push_back(checked_add(before, count));
+    after.appended.push_back(count);
+    after.first_kept.push_back(
+        cache.kind() == KVCache::Kind::ring ? std::max<dim_t>(0, before - cache.capacity()) : 0);
+  }
+  return after;
+}
+
 AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Mask& mask,
                            const AttendOptions& options, const char* function) {
-  const TensorView k = shape_of(cache, cache.shape().head_dim);
-  const TensorView v = shape_of(cache, cache.shape().v_dim);
-  require(q.rank() == 4, "{}: q {} must be [batch, heads, tokens, dim] to meet a cache", function,
-          q.shape());
-  check_types(q, k, v, function);
-  check_shapes(q, k, v, function);
-  check_options(options, function);
-  check_bias_types(mask, q.dtype(), function);
-  require(!mask.lengths, "{}: the cache knows its lengths; leave lengths(...) out of the mask",
-          function);
-  const std::vector<dim_t>& fresh = cache.appended();
-  const dim_t longest = fresh.empty() ? 0 : *std::max_element(fresh.begin(), fresh.end());
-  require(q.dim(2) >= longest, "{}: q has {} tokens, the last append brought {}", function,
-          q.dim(2), longest);
-  std::vector<dim_t> kv = cache.lengths();
-  std::vector<dim_t> queries = fresh;
-  if (kv.empty()) kv = queries = {0};
-  auto joined = std::make_shared<const Mask>(mask & lengths(std::move(kv), std::move(queries)));
-  const MaskExtent extent{q.dim(0), q.dim(1), q.dim(2), cache.tokens()};
-  AttendProblem problem{
-      q, k, v, BoundMask(*joined, extent, function), scale_of(q, options), options, &cache, joined};
-  check_evicted(problem, function);
-  return problem;
+  return problem_of(q, cache, tokens_now(cache), mask, options, function);
+}
+
+std::vector<dim_t> check_before_append(const Shape& q_shape, DType q_type, const KVCache& cache,
+                                       const CacheTokens& after, const Mask& mask,
+                                       const AttendOptions& options, const char* function) {
+  const TensorView q(&kNowhere, q_type, q_shape);
+  const AttendProblem problem = problem_of(q, cache, after, mask, options, function);
+  std::vector<dim_t> first;
+  for (dim_t b = 0; b < q.dim(0); ++b) first.push_back(problem.mask.position(b, 0));
+  return first;
 }
 
 void AttendProblem::key_rows(const RowPlace& place, const void** rows) const {

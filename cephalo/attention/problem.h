@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/kv_cache.h"
@@ -34,8 +35,23 @@ struct AttendProblem {
 AttendProblem make_problem(const TensorView& q, const TensorView& k, const TensorView& v,
                            const Mask& mask, const AttendOptions& options, const char* function);
 
+// How many tokens each sequence of a cache has, how many of them the last append brought, and the
+// first one that is kept.
+struct CacheTokens {
+  std::vector<dim_t> lengths, appended, first_kept;
+};
+// The same after an append of `counts` of new_tokens (empty: all), which are checked.
+CacheTokens tokens_after(const KVCache& cache, dim_t new_tokens, const std::vector<dim_t>& counts,
+                         const char* function);
+
 // Queries of the tokens that the last append brought, against all that the cache keeps.
 AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Mask& mask,
                            const AttendOptions& options, const char* function);
+
+// Throws what make_problem would after such an append, before it happens.
+// -> the position of each sequence's first query
+std::vector<dim_t> check_before_append(const Shape& q_shape, DType q_type, const KVCache& cache,
+                                       const CacheTokens& after, const Mask& mask,
+                                       const AttendOptions& options, const char* function);
 
 }  // namespace cephalo

@@ -56,6 +56,16 @@ TEST(AttendTest, any_strides_give_the_same_bits) {
                             {-v.strides()[0], -v.strides()[1], -v.strides()[2], -1});
   EXPECT_TRUE(
       same_bits(attend(q, k, reversed).context, attend(q, k, Tensor::copy(reversed)).context));
+  // Elements that lie apart, for few and many queries.
+  for (const dim_t tokens : {1, 8, 9, 50}) {
+    const Tensor apart = normal({6, 70, 4, 2}, 2);  // dim, tokens, heads, batch
+    const TensorView kv = permute(apart, {3, 2, 1, 0});
+    const Tensor dense = Tensor::copy(kv);
+    const TensorView queries = kv.slice(2, 0, tokens);
+    EXPECT_TRUE(same_bits(attend(queries, kv, kv, causal()).context,
+                          attend(Tensor::copy(queries), dense, dense, causal()).context))
+        << tokens;
+  }
 }
 
 TEST(AttendTest, neighbouring_query_heads_share_a_kv_head) {

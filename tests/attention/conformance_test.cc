@@ -8,6 +8,7 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/core/parallel.h"
+#include "tests/support/bounds.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/plain_attention.h"
 #include "tests/support/tensors.h"
@@ -15,6 +16,7 @@
 namespace cephalo {
 namespace {
 
+using testing::bound_for;
 using testing::largest_difference;
 using testing::largest_magnitude;
 using testing::make_mask_spec;
@@ -91,30 +93,12 @@ Case make_case(std::int64_t number, TorchGenerator& generator) {
   return c;
 }
 
-// The bound of docs/numerics.md: twice the error of a plain implementation in the same precision,
-// plus a floor for where plain is exact by luck.
-double bound_for(double plain_error, double magnitude, DType dtype) {
-  const double floor = dtype == DType::bf16  ? 0x1p-8
-                       : dtype == DType::f16 ? 0x1p-11
-                       : dtype == DType::f32 ? 0x1p-22
-                                             : 0x1p-50;
-  return 2.0 * plain_error + floor * magnitude;
-}
-
 // An lse of one key is one score: no average hides its rounding, in q · scale and in the product.
 constexpr double kLseMagnitude = 2.0;
 
 // The largest difference of lse, -inf included, in units of max(1, |lse|).
 double lse_error(const TensorView& ours, const TensorView& exact) {
-  return largest_difference(ours, exact) / std::max(1.0, [&] {
-           double largest = 0.0;
-           const Tensor dense = Tensor::copy(exact, DType::f64);
-           for (dim_t i = 0; i < dense.numel(); ++i) {
-             const double value = std::abs(dense.data_as<double>()[i]);
-             if (std::isfinite(value)) largest = std::max(largest, value);
-           }
-           return largest;
-         }());
+  return largest_difference(ours, exact) / std::max(1.0, testing::largest_finite_magnitude(exact));
 }
 
 TEST_P(ConformanceTest, error_against_float64_is_at_most_twice_that_of_plain_code) {
@@ -123,7 +107,7 @@ TEST_P(ConformanceTest, error_against_float64_is_at_most_twice_that_of_plain_cod
   double worst = 0.0;
   std::string worst_case;
   for (const auto& parts : mask_combinations()) {
-    for (int round = 0; round < 27; ++round, ++combinations) {
+    for (int round = 0; round < testing::rounds(27); ++round, ++combinations) {
       const Case c = make_case(combinations, generator);
       const MaskExtent& e = c.extent;
       const MaskSpec mask = make_mask_spec(parts, e, generator);
@@ -162,7 +146,7 @@ TEST_P(ConformanceTest, error_against_float64_is_at_most_twice_that_of_plain_cod
   }
   testing::report(fmt::format("{} engine: {} combinations; worst {}", GetParam().name, combinations,
                               worst_case));
-  EXPECT_GE(combinations, 2000);
+  EXPECT_GE(combinations, testing::rounds(2000));
 }
 
 // [1, 64] bool: the first `count` keys.
@@ -183,8 +167,9 @@ TEST_P(ConformanceTest, changing_a_hidden_token_changes_no_bit) {
   const double values[] = {std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity(),
                            -std::numeric_limits<double>::infinity(), 1e30, 0.5};
+  const int wanted = testing::rounds(10000);
   int pairs = 0;  // a mask and a token that it hides from some query
-  for (int round = 0; pairs < 10000; ++round) {
+  for (int round = 0; pairs < wanted; ++round) {
     const auto& parts = combinations[static_cast<std::size_t>(round) % combinations.size()];
     const MaskExtent e{2, 2, generator.randint(1, 14), generator.randint(1, 14)};
     const MaskSpec mask = make_mask_spec(parts, e, generator);
@@ -218,7 +203,7 @@ TEST_P(ConformanceTest, changing_a_hidden_token_changes_no_bit) {
       pairs += hidden_from_some ? 1 : 0;
     }
   }
-  EXPECT_GE(pairs, 10000);
+  EXPECT_GE(pairs, wanted);
 }
 
 TEST_P(ConformanceTest, a_hidden_query_is_zero_whatever_it_holds) {

@@ -1,0 +1,218 @@
+// Configurations that nobody thought of, held against the brute force.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "cephalo/attention/attend.h"
+#include "cephalo/core/parallel.h"
+#include "cephalo/core/views.h"
+#include "tests/support/bounds.h"
+#include "tests/support/mask_spec.h"
+#include "tests/support/plain_attention.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo {
+namespace {
+
+using testing::bound_for;
+using testing::largest_difference;
+using testing::largest_magnitude;
+using testing::MaskSpec;
+using testing::normal;
+using testing::plain_attention;
+using testing::same_bits;
+
+constexpr int kEqualNumbers = 6;  // a layout: one number for a whole row
+
+// [batch, heads, tokens, dim] in some order of memory, dense or not.
+struct Source {
+  Source(const Shape& shape, DType dtype, TorchGenerator& generator) {
+    const dim_t batch = shape[0], heads = shape[1], tokens = shape[2], dim = shape[3];
+    const auto seed = generator.random64();
+    layout = static_cast<int>(generator.randint(0, 9));
+    switch (layout) {
+      case 0:  // (batch, tokens, heads, dim)
+        memory = normal({batch, tokens, heads, dim}, seed, dtype);
+        view = transpose(memory, 1, 2);
+        break;
+      case 1:  // packed beside others
+        memory = normal({batch, tokens, 3 * heads, dim}, seed, dtype);
+        view = transpose(memory.slice(2, heads, 2 * heads), 1, 2);
+        break;
+      case 2:  // elements lie apart
+        memory = normal({dim, tokens, heads, batch}, seed, dtype);
+        view = permute(memory, {3, 2, 1, 0});
+        break;
+      case 3:  // a piece of a larger tensor
+        memory = normal({batch + 1, heads, tokens + 3, dim + 2}, seed, dtype);
+        view = memory.slice(0, 1, batch + 1).slice(2, 2, tokens + 2).slice(3, 1, dim + 1);
+        break;
+      case 4:  // one sequence or one head for all
+        memory = normal(
+            {generator.keeps(0.5) ? 1 : batch, generator.keeps(0.5) ? 1 : heads, tokens, dim}, seed,
+            dtype);
+        view = broadcast_to(memory, shape);
+        break;
+      case 5:  // all tokens the same
+        memory = normal({batch, heads, 1, dim}, seed, dtype);
+        view = broadcast_to(memory, shape);
+        break;
+      case kEqualNumbers:
+        memory = normal({batch, heads, tokens, 1}, seed, dtype);
+        view = broadcast_to(memory, shape);
+        break;
+      default:
+        memory = normal(shape, seed, dtype);
+        view = memory;
+    }
+  }
+  int layout;
+  Tensor memory;
+  TensorView view;
+};
+
+struct Config {
+  MaskExtent extent;
+  dim_t num_kv_heads, head_dim, v_dim;
+  DType q_type, kv_type;
+  std::vector<std::string> parts;
+  AttendOptions options;
+};
+
+dim_t random_tokens(TorchGenerator& generator) {
+  switch (generator.randint(0, 4)) {
+    case 0:
+      return generator.randint(1, 10);
+    case 1:
+      return generator.randint(1, 201);
+    default:
+      return generator.randint(1, 80);
+  }
+}
+
+Config random_config(TorchGenerator& generator) {
+  constexpr DType kTypes[] = {DType::f32, DType::f32,  DType::f32,
+                              DType::f64, DType::bf16, DType::f16};
+  Config c;
+  c.num_kv_heads = generator.randint(1, 4);
+  do {  // the brute force is slow
+    c.extent = {generator.randint(1, 4), c.num_kv_heads * generator.randint(1, 4),
+                random_tokens(generator), random_tokens(generator)};
+    c.head_dim = generator.randint(1, generator.keeps(0.3) ? 131 : 40);
+    c.v_dim = generator.randint(1, generator.keeps(0.3) ? 131 : 40);
+  } while (c.extent.batch * c.extent.num_heads * c.extent.q_tokens * c.extent.kv_tokens *
+               (c.head_dim + c.v_dim + 20) >
+           2'000'000);
+  c.q_type = c.kv_type = kTypes[generator.randint(0, 6)];
+  if (c.q_type == DType::f32 && generator.keeps(0.3)) {
+    c.kv_type = generator.keeps(0.5) ? DType::bf16 : DType::f16;
+  }
+  const auto& names = testing::mask_part_names();
+  const std::int64_t wanted = generator.randint(0, 4);
+  for (std::int64_t k = 0; k < wanted; ++k) {
+    const std::string& part = names[static_cast<std::size_t>(
+        generator.randint(0, static_cast<std::int64_t>(names.size())))];
+    const bool fits = std::all_of(c.parts.begin(), c.parts.end(), [&](const std::string& other) {
+      return other != part && testing::parts_combine(other, part);
+    });
+    if (fits) c.parts.push_back(part);
+  }
+  if (generator.keeps(0.3)) c.options.softcap = 0.5 + 5.0 * generator.uniform53();
+  if (generator.keeps(0.3)) c.options.scale = 2.0 * generator.uniform53() - 0.5;
+  if (generator.keeps(0.25)) c.options.dropout = 0.9 * generator.uniform53();
+  c.options.seed = generator.random64();
+  c.options.threads = static_cast<int>(generator.randint(1, 4));
+  c.options.return_lse = true;
+  return c;
+}
+
+std::string to_string(const Config& c, const MaskSpec& mask) {
+  return fmt::format(
+      "batch {} heads {}/{} tokens {}/{} width {}/{} {}/{} mask '{}' softcap {} scale {} dropout "
+      "{}",
+      c.extent.batch, c.extent.num_heads, c.num_kv_heads, c.extent.q_tokens, c.extent.kv_tokens,
+      c.head_dim, c.v_dim, name(c.q_type), name(c.kv_type), mask.name,
+      c.options.softcap.value_or(0.0), c.options.scale.value_or(0.0), c.options.dropout);
+}
+
+// The length of the longest row.
+double largest_norm(const TensorView& t) {
+  const Tensor dense = Tensor::copy(t, DType::f64);
+  const dim_t dim = t.dim(3);
+  double largest = 0.0;
+  for (dim_t row = 0; row < dense.numel() / dim; ++row) {
+    const double* numbers = dense.data_as<double>() + row * dim;
+    largest = std::max(largest, std::inner_product(numbers, numbers + dim, numbers, 0.0));
+  }
+  return std::sqrt(largest);
+}
+
+// Errors of ours and what is allowed for one configuration.
+void check(const Config& c, const MaskSpec& mask, const Source& q, const Source& k, const Source& v,
+           int* beyond_plain) {
+  const bool wide = c.q_type == DType::f64;
+  const double scale = c.options.scale.value_or(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
+  const double softcap = c.options.softcap.value_or(0.0);
+  const testing::MaskTable table(mask, c.extent);
+  const auto plain = wide ? plain_attention<double>(q.view, k.view, v.view, table, scale, softcap)
+                          : plain_attention<float>(q.view, k.view, v.view, table, scale, softcap);
+  const auto exact =
+      wide ? plain_attention<long double>(q.view, k.view, v.view, table, scale, softcap)
+           : plain_attention<double>(q.view, k.view, v.view, table, scale, softcap);
+  const AttendResult ours = attend(q.view, k.view, v.view, mask.mask, c.options);
+  const DType steps = wide ? DType::f64 : DType::f32;
+  // Sums on the way to a score reach S = scale · |q| |k|, so it may be off by S · 2⁻²⁴ and more;
+  // where all products are equal their roundings do not cancel. Plain code can be exact by luck,
+  // where pairs are few or keys equal: the floor has a part for S.
+  const double terms = q.layout == kEqualNumbers && k.layout == kEqualNumbers
+                           ? static_cast<double>(c.head_dim)
+                           : 1.0;
+  const double noise =
+      1.0 + terms * std::abs(scale) * largest_norm(q.view) * largest_norm(k.view) / 4.0;
+  const double lse_magnitude = std::max(1.0, testing::largest_finite_magnitude(exact.lse));
+  ASSERT_LE(largest_difference(ours.lse, exact.lse),
+            bound_for(largest_difference(plain.lse, exact.lse), lse_magnitude + noise, steps));
+  const Tensor rounded = Tensor::copy(plain.context, c.q_type);
+  const double magnitude = largest_magnitude(v.view) * (is_16_bit_float(c.q_type) ? 1.0 : noise);
+  const double plain_error = largest_difference(rounded, exact.context);
+  if (c.options.dropout == 0.0) {
+    const double error = largest_difference(ours.context, exact.context);
+    *beyond_plain += error > bound_for(plain_error, largest_magnitude(v.view), c.q_type) ? 1 : 0;
+    ASSERT_LE(error, bound_for(plain_error, magnitude, c.q_type));
+    return;
+  }
+  AttendOptions reference = c.options;
+  reference.engine = Engine::reference;
+  const AttendResult expected = attend(q.view, k.view, v.view, mask.mask, reference);
+  // Kept weights are larger by 1 / (1 - p), and so are their errors; both are rounded to q's type.
+  ASSERT_LE(largest_difference(ours.context, expected.context),
+            bound_for(largest_difference(rounded, exact.context), 2.0 * magnitude, c.q_type) /
+                (1.0 - c.options.dropout));
+}
+
+TEST(RandomConfigTest, random_configurations_stay_within_rounding_of_the_brute_force) {
+  const int count = testing::rounds(1000);
+  int beyond_plain = 0;
+  for (int number = 0; number < count; ++number) {
+    TorchGenerator generator(static_cast<std::uint64_t>(number));
+    const Config c = random_config(generator);
+    const MaskExtent& e = c.extent;
+    const MaskSpec mask = testing::make_mask_spec(c.parts, e, generator);
+    const Source q({e.batch, e.num_heads, e.q_tokens, c.head_dim}, c.q_type, generator);
+    const Source k({e.batch, c.num_kv_heads, e.kv_tokens, c.head_dim}, c.kv_type, generator);
+    const Source v({e.batch, c.num_kv_heads, e.kv_tokens, c.v_dim}, c.kv_type, generator);
+    SCOPED_TRACE(fmt::format("configuration {}: {} layouts {} {} {}", number, to_string(c, mask),
+                             q.layout, k.layout, v.layout));
+    ASSERT_NO_FATAL_FAILURE(check(c, mask, q, k, v, &beyond_plain));
+  }
+  testing::report(
+      fmt::format("{} random configurations, {} of them beyond the conformance suite's bound for "
+                  "ordinary scales",
+                  count, beyond_plain));
+}
+
+}  // namespace
+}  // namespace cephalo

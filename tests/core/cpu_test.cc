@@ -1,0 +1,92 @@
+// The instruction set in use is told, and the environment can force it.
+#include "cephalo/core/cpu.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "cephalo/core/error.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo {
+namespace {
+
+using testing::error_of;
+
+std::string names_of(const std::vector<Isa>& isas) {
+  std::string names;
+  for (const Isa isa : isas) names += (names.empty() ? "" : ", ") + std::string(name(isa));
+  return names;
+}
+
+TEST(CpuTest, there_is_always_scalar_and_the_best_comes_last) {
+  const std::vector<Isa>& isas = available_isas();
+  ASSERT_FALSE(isas.empty());
+  EXPECT_EQ(isas.front(), Isa::scalar);
+  EXPECT_TRUE(std::is_sorted(isas.begin(), isas.end()));
+}
+
+TEST(CpuTest, a_forced_instruction_set_is_the_one_in_use) {
+  const Isa before = current_isa();
+  for (const Isa isa : available_isas()) {
+    force_isa(isa);
+    EXPECT_EQ(current_isa(), isa);
+  }
+  force_isa(before);
+}
+
+TEST(CpuTest, one_that_the_machine_lacks_cannot_be_forced) {
+  const Isa before = current_isa();
+#if defined(__x86_64__)
+  const Isa foreign = Isa::neon;
+#else
+  const Isa foreign = Isa::avx2;
+#endif
+  EXPECT_EQ(error_of([&] { force_isa(foreign); }),
+            fmt::format("CEPHALO_ISA: {} cannot run here; there are {}", name(foreign),
+                        names_of(available_isas())));
+  EXPECT_EQ(current_isa(), before);
+}
+
+#if GTEST_HAS_DEATH_TEST
+// A process of its own: the choice is made once. Its status is 0 for an answer, 1 for an error.
+[[noreturn]] void answer_with(const char* wanted) {
+  setenv("CEPHALO_ISA", wanted, 1);
+  try {
+    std::fprintf(stderr, "uses %s\n", name(current_isa()));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    std::exit(1);
+  }
+  std::exit(0);
+}
+
+struct CpuDeathTest : ::testing::Test {
+  CpuDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(CpuDeathTest, the_environment_names_the_instruction_set) {
+  for (const Isa isa : available_isas()) {
+    EXPECT_EXIT(answer_with(name(isa)), ::testing::ExitedWithCode(0),
+                std::string("uses ") + name(isa));
+  }
+}
+
+TEST_F(CpuDeathTest, an_empty_name_means_the_best) {
+  EXPECT_EXIT(answer_with(""), ::testing::ExitedWithCode(0),
+              std::string("uses ") + name(available_isas().back()));
+}
+
+TEST_F(CpuDeathTest, an_unknown_name_is_an_error_that_lists_what_there_is) {
+  EXPECT_EXIT(answer_with("avx1024"), ::testing::ExitedWithCode(1),
+              "error: CEPHALO_ISA: there is no instruction set 'avx1024'; there are " +
+                  names_of(available_isas()));
+  EXPECT_EXIT(answer_with("AVX2"), ::testing::ExitedWithCode(1), "no instruction set 'AVX2'");
+}
+#endif
+
+}  // namespace
+}  // namespace cephalo
