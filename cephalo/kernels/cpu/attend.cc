@@ -68,26 +68,74 @@ HWY_INLINE Vec<T> whole_score(const Strip<T>& strip, Vec<T> score, Vec<T> minus_
   return hn::Add(score, add_terms(strip, minus_reference, r, c));
 }
 
+// What is between a strip's scores and its weights.
+enum class Between { nothing, bits, terms };
+
+// Weights of one vector of a strip in which a bias, alibi or a softcap applies, from scores that
+// were stored: with all this in the loop the accumulators would not stay in registers.
+template <typename T>
+HWY_INLINE Vec<T> weights_with_terms(const Strip<T>& strip, Vec<T> minus_reference, int r, int c) {
+  const Tag<T> d;
+  const Vec<T> score = hn::LoadU(d, strip.weights + r * strip.width + c * kLanes<T>);
+  Vec<T> weight = exp2<T>(whole_score(strip, score, minus_reference, r, c));
+  if (strip.visible != nullptr) {
+    weight = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), weight);
+  }
+  return weight;
+}
+
+template <typename T>
+HWY_NOINLINE bool weigh_stored(const Strip<T>& strip, const QueryTile<T>& tile, int c0, int n,
+                               T* block_sum) {
+  const Tag<T> d;
+  Raw<T> sums[kMaxColumns];
+  bool fits = true;
+  for (int c = 0; c < n; ++c) {
+    const Vec<T> reference = hn::LoadU(d, tile.minus_reference + (c0 + c) * kLanes<T>);
+    Vec<T> sum = hn::Zero(d);
+    for (int r = 0; r < kRows; ++r) {
+      const Vec<T> weight = weights_with_terms(strip, reference, r, c0 + c);
+      hn::StoreU(weight, d, strip.weights + r * strip.width + (c0 + c) * kLanes<T>);
+      sum = hn::Add(sum, weight);
+    }
+    fits = fits && hn::AllTrue(d, hn::Le(sum, hn::Set(d, T(kLargestSum))));
+    sums[c] = sum.raw;
+  }
+  if (!fits && !tile.fixed) return false;
+  for (int c = 0; c < n; ++c) {
+    T* total = block_sum + (c0 + c) * kLanes<T>;
+    hn::StoreU(hn::Add(hn::LoadU(d, total), Vec<T>{sums[c]}), d, total);
+  }
+  return true;
+}
+
 // Weights of n columns from c0 on, with the references as they are. False, and sums left alone,
 // when a strip's sum is too large or no number.
-template <int n, bool kMixed, typename T>
+template <int n, Between between, typename T>
 HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T>& tile, int c0, T* block_sum) {
   const Tag<T> d;
   constexpr int kN = kLanes<T>;
   const T* minus_reference = tile.minus_reference + c0 * kN;
-  // Without anything to add q · k begins at the reference.
-  const bool plain = !kMixed || (strip.mask->bias == nullptr && strip.mask->slope == T(0) &&
-                                 strip.mask->softcap == T(0));
   Raw<T> scores[kRows][n];
   CEPHALO_UNROLL
   for (int c = 0; c < n; ++c) {
-    const Vec<T> reference = hn::LoadU(d, minus_reference + c * kN);
+    // Without anything to add q · k begins at the reference.
+    const Vec<T> begin = between == Between::terms ? hn::Zero(d)
+                                                   : hn::LoadU(d, minus_reference + c * kN);
     CEPHALO_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      scores[r][c] = plain ? reference.raw : hn::Zero(d).raw;
-    }
+    for (int r = 0; r < kRows; ++r) scores[r][c] = begin.raw;
   }
   multiply<n, T>(strip.keys, tile.q + c0 * kN, strip.width, strip.head_dim, scores);
+  if constexpr (between == Between::terms) {
+    CEPHALO_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      CEPHALO_UNROLL
+      for (int c = 0; c < n; ++c) {
+        hn::StoreU(Vec<T>{scores[r][c]}, d, strip.weights + r * strip.width + (c0 + c) * kN);
+      }
+    }
+    return weigh_stored(strip, tile, c0, n, block_sum);
+  }
   Raw<T> sums[n];
   auto fits = hn::Eq(hn::Zero(d), hn::Zero(d));
   CEPHALO_UNROLL
@@ -95,17 +143,9 @@ HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T>& tile, int
     Vec<T> sum = hn::Zero(d);
     CEPHALO_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      Vec<T> score{scores[r][c]};
-      if constexpr (kMixed) {
-        if (!plain) {
-          score = whole_score(strip, score, hn::LoadU(d, minus_reference + c * kN), r, c0 + c);
-        }
-      }
-      Vec<T> weight = exp2<T>(score);
-      if constexpr (kMixed) {
-        if (strip.visible != nullptr) {
-          weight = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c0 + c), weight);
-        }
+      Vec<T> weight = exp2<T>(Vec<T>{scores[r][c]});
+      if constexpr (between == Between::bits) {
+        weight = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c0 + c), weight);
       }
       sum = hn::Add(sum, weight);
       hn::StoreU(weight, d, strip.weights + r * strip.width + (c0 + c) * kN);
@@ -128,6 +168,19 @@ HWY_INLINE void scale_column(T* numbers, dim_t count, dim_t width, Vec<T> factor
   for (dim_t k = 0; k < count; ++k, numbers += width) {
     hn::StoreU(hn::Mul(hn::LoadU(d, numbers), factor), d, numbers);
   }
+}
+
+// How much alibi alone will still raise the scores of lanes that the keys are coming nearer to: a
+// reference that counts on it need not move with every other strip. Bounded, since those keys may be
+// hidden and the weights then stay this small.
+template <typename T>
+HWY_INLINE Vec<T> growth_ahead(const Strip<T>& strip, int c) {
+  const Tag<T> d;
+  if (strip.mask == nullptr || strip.mask->slope == T(0)) return hn::Zero(d);
+  constexpr double kMost = 60.0;
+  const T first = strip.mask->distance + T(c * kLanes<T>) - T(strip.key + kRows - 1);
+  const Vec<T> ahead = hn::Max(hn::Add(hn::Iota(d, T(0)), hn::Set(d, first)), hn::Zero(d));
+  return hn::Min(hn::Mul(hn::Set(d, strip.mask->slope), ahead), hn::Set(d, T(kMost)));
 }
 
 // Column c of a strip in which some lane has no reference yet, or a score far above it, or a score
@@ -168,6 +221,7 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   const auto moves = hn::Not(hn::Le(sum, hn::Set(d, T(kLargestSum))));
   const auto broken = hn::And(moves, hn::Or(nan, hn::Eq(largest, infinity)));
   const auto sees = hn::AndNot(broken, hn::And(moves, hn::Gt(largest, hn::Neg(infinity))));
+  largest = hn::Add(largest, growth_ahead(strip, c));
   // A reference never goes down: a large bias is known to its last place only, and what falls by
   // one such step would overflow what was summed before.
   Vec<T> after = hn::IfThenElse(sees, hn::Min(before, hn::Neg(largest)), before);
@@ -213,24 +267,30 @@ HWY_INLINE StripColumns columns_of(const std::uint64_t* visible, int columns) {
   return {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last - first + 1)};
 }
 
-template <bool kMixed, typename T>
+template <Between between, typename T>
 HWY_INLINE bool weigh_n_columns(const Strip<T>& strip, const QueryTile<T>& tile,
                                 StripColumns columns, T* block_sum) {
   switch (columns.count) {
     case 3:
-      return weigh_strip<3, kMixed>(strip, tile, columns.first, block_sum);
+      return weigh_strip<3, between>(strip, tile, columns.first, block_sum);
     case 2:
-      return weigh_strip<2, kMixed>(strip, tile, columns.first, block_sum);
+      return weigh_strip<2, between>(strip, tile, columns.first, block_sum);
     default:
-      return weigh_strip<1, kMixed>(strip, tile, columns.first, block_sum);
+      return weigh_strip<1, between>(strip, tile, columns.first, block_sum);
   }
 }
 
 template <typename T>
 HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T>& tile, StripColumns columns,
                               T* block_sum) {
-  return strip.mask == nullptr ? weigh_n_columns<false>(strip, tile, columns, block_sum)
-                               : weigh_n_columns<true>(strip, tile, columns, block_sum);
+  const TileMask<T>* mask = strip.mask;
+  if (mask != nullptr &&
+      (mask->bias != nullptr || mask->slope != T(0) || mask->softcap != T(0))) {
+    return weigh_n_columns<Between::terms>(strip, tile, columns, block_sum);
+  }
+  return strip.visible == nullptr
+             ? weigh_n_columns<Between::nothing>(strip, tile, columns, block_sum)
+             : weigh_n_columns<Between::bits>(strip, tile, columns, block_sum);
 }
 
 // Lanes that see their first keys in this strip.

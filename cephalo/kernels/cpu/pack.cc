@@ -216,18 +216,47 @@ HWY_INLINE V bounded(V value) {
   return hn::IfThenElse(too_large, hn::CopySign(largest, value), value);
 }
 
+// Is every element −inf? Looked at before anything is moved: a mask given as a bias is half that.
+template <typename T>
+HWY_INLINE bool hides_all(const Rows& queries) {
+  const Tag<T> d;
+  if (queries.stride != 1 || queries.dtype != DTypeOf<T>::value) return false;
+  const Vec<T> hidden = hn::Set(d, static_cast<T>(-__builtin_inf()));
+  for (dim_t x = 0; x < queries.count; ++x) {
+    const T* row = static_cast<const T*>(queries.address[x]);
+    auto all = hn::Eq(hidden, hidden);
+    dim_t k = 0;
+    for (; k + kLanes<T> <= queries.dim; k += kLanes<T>) {
+      all = hn::And(all, hn::Eq(hn::LoadU(d, row + k), hidden));
+    }
+    if (!hn::AllTrue(d, all)) return false;
+    for (; k < queries.dim; ++k) {
+      if (row[k] != static_cast<T>(-__builtin_inf())) return false;
+    }
+  }
+  return true;
+}
+
 template <typename T>
 HWY_NOINLINE void add_bias(const Rows& queries, dim_t width, bool first, T* bias,
                            std::uint64_t* visible) {
   const Tag<T> d;
-  HWY_ALIGN T block[4 * 3 * HWY_MAX(kLanes<T>, 4)];
+  if (hides_all<T>(queries)) {
+    for (dim_t k = 0; k < queries.dim; ++k) visible[k] = 0;
+    if (first) {
+      for (dim_t k = 0; k < queries.dim * width; ++k) bias[k] = T(0);
+    }
+    return;
+  }
+  constexpr dim_t kKeys = 32;  // transposed at a time
+  HWY_ALIGN T block[kKeys * kMaxColumns * HWY_MAX(kLanes<T>, 4)];
   const Vec<T> hidden = hn::Set(d, static_cast<T>(-__builtin_inf()));
   Rows part = queries;
   const auto size = queries.dtype == DType::f64 ? 8 : (queries.dtype == DType::f32 ? 4 : 2);
   const void* addresses[64];
   part.address = addresses;
-  for (dim_t key = 0; key < queries.dim; key += 4) {
-    part.dim = queries.dim - key < 4 ? queries.dim - key : 4;
+  for (dim_t key = 0; key < queries.dim; key += kKeys) {
+    part.dim = queries.dim - key < kKeys ? queries.dim - key : kKeys;
     for (dim_t x = 0; x < queries.count; ++x) {
       addresses[x] = static_cast<const char*>(queries.address[x]) + key * queries.stride * size;
     }

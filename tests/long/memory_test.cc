@@ -1,0 +1,90 @@
+// Long sequences: memory linear in tokens, whatever the number of pairs.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "cephalo/attention/attend.h"
+#include "cephalo/attention/weights.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+// A line of /proc/self/status in MiB: "VmRSS" is resident now, "VmHWM" the most there was.
+double resident_mib(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(field + ":", 0) == 0) return std::stod(line.substr(field.size() + 1)) / 1024.0;
+  }
+  return 0.0;
+}
+
+// The most memory that f needed beyond what was there.
+template <typename F>
+double extra_mib(const F& f) {
+  std::ofstream("/proc/self/clear_refs") << 5;  // the peak starts anew
+  const double before = resident_mib("VmRSS");
+  f();
+  return resident_mib("VmHWM") - before;
+}
+
+// Every page is touched, so that it counts as there.
+Tensor numbers(const Shape& shape, float step) {
+  Tensor t = Tensor::empty(shape);
+  float* data = t.mutable_data_as<float>();
+  float value = 0.0F;
+  for (dim_t k = 0; k < t.numel(); ++k) {
+    value += step;
+    if (value > 1.0F) value -= 2.0F;
+    data[k] = value;
+  }
+  return t;
+}
+
+TEST(MemoryTest, causal_attention_over_131072_tokens_needs_less_than_64_mib) {
+  const Shape shape{1, 12, 131072, 64};
+  const Tensor q = numbers(shape, 0.37F);
+  const Tensor k = numbers(shape, 0.73F);
+  const Tensor v = numbers(shape, 0.11F);
+  Tensor context = numbers(shape, 0.5F);
+  const double extra = extra_mib([&] { attend_into({context}, q, k, v, causal()); });
+  testing::report(fmt::format("131,072 tokens x 12 heads x 64, causal: {:.1f} MiB extra", extra));
+  EXPECT_LT(extra, 64.0);
+  // The first query sees one key; the last one all.
+  EXPECT_NEAR(context.at({0, 3, 0, 5}), v.at({0, 3, 0, 5}), 1e-6);
+  EXPECT_TRUE(testing::all_finite(context[0][11].slice(0, 131071, 131072)));
+}
+
+TEST(MemoryTest, a_window_of_1024_over_1048576_tokens_finishes) {
+  const Shape shape{1, 2, 1048576, 64};
+  const Tensor q = numbers(shape, 0.37F);
+  const Tensor k = numbers(shape, 0.73F);
+  Tensor context = numbers(shape, 0.5F);
+  const double extra = extra_mib([&] { attend_into({context}, q, k, k, window(1023, 0)); });
+  testing::report(fmt::format("1,048,576 tokens, window of 1,024: {:.1f} MiB extra", extra));
+  EXPECT_LT(extra, 64.0);
+  EXPECT_NEAR(context.at({0, 1, 0, 5}), k.at({0, 1, 0, 5}), 1e-6);
+}
+
+TEST(MemoryTest, a_pooled_map_of_32768_tokens_needs_less_than_64_mib) {
+  const Shape shape{1, 1, 32768, 64};
+  const Tensor q = numbers(shape, 0.37F);
+  const Tensor k = numbers(shape, 0.73F);
+  const AttendResult r = attend(q, k, k, causal(), {.return_lse = true});
+  PooledWeights map;
+  const double extra =
+      extra_mib([&] { map = pooled_weights(q, k, r.lse, 512, 0, 0, causal()); });
+  testing::report(fmt::format("pooled map of 32,768 tokens: {:.1f} MiB extra", extra));
+  EXPECT_LT(extra, 64.0);
+  // A row of cells holds 64 rows that sum to 1 each.
+  double sum = 0.0;
+  for (dim_t x = 0; x < 512; ++x) sum += map.mean.at({300, x}) * 64.0 * 64.0;
+  EXPECT_NEAR(sum, 64.0, 1e-3);
+}
+
+}  // namespace
+}  // namespace cephalo
