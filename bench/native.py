@@ -115,6 +115,7 @@ class Layer:
         for name, array in parameters.items():
             check(lib.cephalo_layer_set_parameter(self.handle, name.encode(),
                                                   ctypes.byref(Tensor(array))))
+        check(lib.cephalo_layer_prepare(self.handle))
 
     def forward(self, x, threads):
         """As Cephalo.attend: a function that runs the layer on x."""

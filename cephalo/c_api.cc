@@ -370,6 +370,10 @@ cephalo_status cephalo_layer_eval(cephalo_layer* layer) {
   return guarded([&] { not_null(layer, "cephalo_layer_eval", "layer").layer.eval(); });
 }
 
+cephalo_status cephalo_layer_prepare(cephalo_layer* layer) {
+  return guarded([&] { not_null(layer, "cephalo_layer_prepare", "layer").layer.prepare(); });
+}
+
 cephalo_status cephalo_layer_forward(const cephalo_layer* layer, const cephalo_tensor* x,
                                      const cephalo_tensor* y_out, int32_t threads) {
   constexpr const char* kFunction = "cephalo_layer_forward";
@@ -383,6 +387,6 @@ cephalo_status cephalo_layer_forward(const cephalo_layer* layer, const cephalo_t
     }
     CallOptions call;
     call.threads = threads;
-    output.copy_from(called(input, call));
+    called.forward_into(input, output, call);
   });
 }

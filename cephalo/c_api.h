@@ -145,6 +145,8 @@ CEPHALO_API cephalo_status cephalo_layer_set_parameter(cephalo_layer* layer, con
                                                        const cephalo_tensor* value);
 CEPHALO_API cephalo_status cephalo_layer_train(cephalo_layer* layer);
 CEPHALO_API cephalo_status cephalo_layer_eval(cephalo_layer* layer);
+// Lays the parameters out for all later calls; setting a parameter drops that.
+CEPHALO_API cephalo_status cephalo_layer_prepare(cephalo_layer* layer);
 // x: [batch, tokens, d_in] or [tokens, d_in]; y_out: the same with d_out (without out_proj:
 // num_heads · v_dim), x's type; threads 0: as set by cephalo_set_threads
 CEPHALO_API cephalo_status cephalo_layer_forward(const cephalo_layer* layer,

@@ -125,14 +125,39 @@ class RowRotation {
   dim_t count_ = 0;
 };
 
+// Memory between two steps, kept by the calling thread for its next call: tens of megabytes that
+// would otherwise be mapped, cleared and unmapped each time.
+class Workspace {
+ public:
+  MutableTensorView rows(int slot, const Shape& shape, DType dtype) {
+    Tensor& kept = kept_[slot];
+    const dim_t bytes = numel(shape) * static_cast<dim_t>(item_size(dtype));
+    if (kept.numel() < bytes) kept = Tensor();  // given back before more is taken
+    if (kept.numel() < bytes) kept = Tensor::empty({bytes}, DType::u8);
+    return {kept.mutable_view().mutable_data(), dtype, shape};
+  }
+
+  // After a call: a very long input should not hold its memory for good.
+  void keep_a_little() {
+    constexpr dim_t kLittle = dim_t{256} << 20;
+    for (Tensor& kept : kept_) {
+      if (kept.numel() > kLittle) kept = Tensor();
+    }
+  }
+
+ private:
+  Tensor kept_[3];
+};
+thread_local Workspace workspace;
+
 void turn_finished(const void* rotation, dim_t begin, dim_t end) {
   static_cast<const RowRotation*>(rotation)->turn_rows(begin, end);
 }
 
 // Where q, k and v lie after the projection, as heads, with the memory that holds them.
 struct Projected {
-  Tensor rows;     // q, k and v of a token beside each other; or q alone
-  Tensor kv_rows;  // k and v of a second input
+  MutableTensorView rows;     // q, k and v of a token beside each other; or q alone
+  MutableTensorView kv_rows;  // k and v of a second input
   MutableTensorView q, k, v;
 };
 
@@ -146,14 +171,15 @@ class FusedLayer {
         batch_(call.x.dim(0)),
         tokens_(call.x.dim(1)) {}
 
-  Tensor run() {
+  void run(const MutableTensorView& output) {
     if (call_.cache != nullptr) q_positions_ = positions_in_cache();
     // 1 to 3  PROJECT, SPLIT, TRANSPOSE
     const Projected in = project_inputs();
     // 4 and 5  ATTEND, CONCAT
-    Tensor context = Tensor::empty({batch_ * tokens_, sizes_.context_width()}, steps_);
-    const AttendOutput heads{
-        heads_of(context.mutable_view(), batch_, 0, sizes_.num_heads, sizes_.v_dim)};
+    const Shape merged{batch_ * tokens_, sizes_.context_width()};
+    const bool straight = !sizes_.out_proj && output.dtype() == steps_;
+    const MutableTensorView context = straight ? output : workspace.rows(2, merged, steps_);
+    const AttendOutput heads{heads_of(context, batch_, 0, sizes_.num_heads, sizes_.v_dim)};
     if (call_.cache != nullptr) {
       call_.cache->append(in.k, in.v, call_.counts);
       attend_fused(make_problem(in.q, *call_.cache, call_.mask, call_.options, call_.name), heads);
@@ -161,13 +187,12 @@ class FusedLayer {
       attend_fused(make_problem(in.q, in.k, in.v, call_.mask, call_.options, call_.name), heads);
     }
     // 6  PROJECT
-    if (!sizes_.out_proj) {
-      Tensor merged = std::move(context).reshaped({batch_, tokens_, sizes_.context_width()});
-      return call_.x.dtype() == steps_ ? std::move(merged) : Tensor::copy(merged, call_.x.dtype());
+    if (sizes_.out_proj) {
+      packed_.out->apply(context, output);
+    } else if (!straight) {
+      output.copy_from(context);
     }
-    Tensor output = Tensor::empty({batch_ * tokens_, sizes_.d_out}, call_.x.dtype());
-    packed_.out->apply(context, output.mutable_view());
-    return std::move(output).reshaped({batch_, tokens_, sizes_.d_out});
+    workspace.keep_a_little();
   }
 
  private:
@@ -178,32 +203,29 @@ class FusedLayer {
     Projected in;
     const MaybeCopied x = reshape(call_.x, {batch_ * tokens_, call_.x.dim(2)});
     if (!call_.kv) {
-      in.rows = Tensor::empty({batch_ * tokens_, q_width + k_width + v_width}, steps_);
-      in.q = heads_of(in.rows.mutable_view(), batch_, 0, sizes_.num_heads, sizes_.head_dim);
-      in.k =
-          heads_of(in.rows.mutable_view(), batch_, q_width, sizes_.num_kv_heads, sizes_.head_dim);
-      in.v = heads_of(in.rows.mutable_view(), batch_, q_width + k_width, sizes_.num_kv_heads,
-                      sizes_.v_dim);
+      in.rows = workspace.rows(0, {batch_ * tokens_, q_width + k_width + v_width}, steps_);
+      in.q = heads_of(in.rows, batch_, 0, sizes_.num_heads, sizes_.head_dim);
+      in.k = heads_of(in.rows, batch_, q_width, sizes_.num_kv_heads, sizes_.head_dim);
+      in.v = heads_of(in.rows, batch_, q_width + k_width, sizes_.num_kv_heads, sizes_.v_dim);
       apply(*packed_.qkv, x, in.rows, rotations_of(in, true, true));
       return in;
     }
     const dim_t kv_tokens = call_.kv->dim(1);
     const MaybeCopied kv = reshape(*call_.kv, {batch_ * kv_tokens, call_.kv->dim(2)});
-    in.rows = Tensor::empty({batch_ * tokens_, q_width}, steps_);
-    in.kv_rows = Tensor::empty({batch_ * kv_tokens, k_width + v_width}, steps_);
-    in.q = heads_of(in.rows.mutable_view(), batch_, 0, sizes_.num_heads, sizes_.head_dim);
-    in.k = heads_of(in.kv_rows.mutable_view(), batch_, 0, sizes_.num_kv_heads, sizes_.head_dim);
-    in.v = heads_of(in.kv_rows.mutable_view(), batch_, k_width, sizes_.num_kv_heads, sizes_.v_dim);
+    in.rows = workspace.rows(0, {batch_ * tokens_, q_width}, steps_);
+    in.kv_rows = workspace.rows(1, {batch_ * kv_tokens, k_width + v_width}, steps_);
+    in.q = heads_of(in.rows, batch_, 0, sizes_.num_heads, sizes_.head_dim);
+    in.k = heads_of(in.kv_rows, batch_, 0, sizes_.num_kv_heads, sizes_.head_dim);
+    in.v = heads_of(in.kv_rows, batch_, k_width, sizes_.num_kv_heads, sizes_.v_dim);
     apply(*packed_.q, x, in.rows, rotations_of(in, true, false));
     apply(*packed_.kv, kv, in.kv_rows, rotations_of(in, false, true));
     return in;
   }
 
-  void apply(const PackedLinear& linear, const TensorView& x, Tensor& to,
+  void apply(const PackedLinear& linear, const TensorView& x, const MutableTensorView& to,
              std::optional<RowRotation> rotation) const {
     if (rotation) rotation->build_table();
-    linear.apply(x, to.mutable_view(), rotation ? turn_finished : nullptr,
-                 rotation ? &*rotation : nullptr);
+    linear.apply(x, to, rotation ? turn_finished : nullptr, rotation ? &*rotation : nullptr);
   }
 
   std::optional<RowRotation> rotations_of(const Projected& in, bool q, bool k) const {
@@ -264,9 +286,9 @@ PackedParameters pack_parameters(const Parameters& parameters, bool cross) {
   return packed;
 }
 
-Tensor run_fused_layer(const Parameters& parameters, const PackedParameters& packed,
-                       const LayerCall& call) {
-  return FusedLayer(parameters, packed, call).run();
+void run_fused_layer(const Parameters& parameters, const PackedParameters& packed,
+                     const LayerCall& call, const MutableTensorView& output) {
+  FusedLayer(parameters, packed, call).run(output);
 }
 
 }  // namespace cephalo

@@ -31,8 +31,9 @@ struct LayerCall {
 };
 
 // The six steps on the fused engine: q, k and v in one product, heads split and merged by strides
-// alone. -> [batch, tokens, d_out], x's element type
-Tensor run_fused_layer(const Parameters& parameters, const PackedParameters& packed,
-                       const LayerCall& call);
+// alone. output: [batch · tokens, d_out], dense rows, any floating type (without an output
+// projection it is context_width wide).
+void run_fused_layer(const Parameters& parameters, const PackedParameters& packed,
+                     const LayerCall& call, const MutableTensorView& output);
 
 }  // namespace cephalo

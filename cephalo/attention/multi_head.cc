@@ -179,13 +179,20 @@ Mask MultiHeadAttention::mask_for(const CallOptions& call) const {
   return options_.causal ? causal() & call.mask : call.mask;
 }
 
-AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const {
+// What decides about the engine; it counts no call.
+AttendOptions MultiHeadAttention::engine_options(const CallOptions& call) const {
   AttendOptions options;
   options.engine = call.engine;
   options.require = call.require;
   if (!training_ || options_.dropout == 0.0) return options;
   options.dropout = options_.dropout;
   options.dropout_stream = options_.dropout_stream;
+  return options;
+}
+
+AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const {
+  AttendOptions options = engine_options(call);
+  if (!training_ || options_.dropout == 0.0) return options;
   options.generator = call.generator;
   options.heads_draw_in_turn = parameters_.form() == Form::heads;
   options.seed = mix_seed(seed_, call.call ? *call.call : calls_.next++);
@@ -218,8 +225,10 @@ void MultiHeadAttention::check_cache(const TensorView& x, const CallOptions& cal
   }
 }
 
-Tensor MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions& call,
-                                         const AttendOptions& options) const {
+// rows: [batch · tokens, width]
+void MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions& call,
+                                       const AttendOptions& options,
+                                       const MutableTensorView& rows) const {
   const bool cross = call.kv != nullptr || parameters_.sizes().d_kv != parameters_.sizes().d_in;
   const bool fits =
       packed_ != nullptr && (cross ? packed_->q.has_value() : packed_->qkv.has_value());
@@ -230,23 +239,52 @@ Tensor MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions&
   LayerCall wanted{with_batch(x), {},         mask,        options_.rotary,
                    options,       call.cache, call.counts, rung_.name};
   if (cross) wanted.kv = with_batch(call.kv != nullptr ? *call.kv : x);
-  return run_fused_layer(parameters_, *packed, wanted);
+  run_fused_layer(parameters_, *packed, wanted, rows);
+}
+
+Shape MultiHeadAttention::output_shape(const TensorView& x) const {
+  const ParameterSizes& sizes = parameters_.sizes();
+  Shape shape = x.shape();
+  shape[-1] = sizes.out_proj ? sizes.d_out : sizes.context_width();
+  return shape;
+}
+
+void MultiHeadAttention::forward_into(const TensorView& x, const MutableTensorView& y,
+                                      const CallOptions& call) const {
+  check_input(x, call.kv != nullptr ? *call.kv : x);
+  require(y.shape() == output_shape(x), "{}: y is {}, the result {}", rung_.name, y.shape(),
+          output_shape(x));
+  const AttendOptions attending = engine_options(call);
+  if (!y.is_contiguous() || choose_engine(attending, rung_.name) != Engine::fused) {
+    y.copy_from(forward(x, call, nullptr));
+    return;
+  }
+  check_call(x, call);
+  const UseThreads limit(call.threads);
+  const dim_t width = y.dim(-1);
+  forward_fused(x, call, attend_options(call),
+                {y.mutable_data(), y.dtype(), {width == 0 ? 0 : y.numel() / width, width}});
+}
+
+void MultiHeadAttention::check_call(const TensorView& x, const CallOptions& call) const {
+  if (call.cache != nullptr) check_cache(x, call);
+  require(call.cache != nullptr || call.counts.empty(),
+          "{}: counts belong to the sequences of a cache, and there is none", rung_.name);
 }
 
 Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
                                    StepSink* sink) const {
   check_input(x, call.kv != nullptr ? *call.kv : x);
-  if (call.cache != nullptr) check_cache(x, call);
-  require(call.cache != nullptr || call.counts.empty(),
-          "{}: counts belong to the sequences of a cache, and there is none", rung_.name);
+  check_call(x, call);
   const UseThreads limit(call.threads);
   const AttendOptions attending = attend_options(call);
   const Engine engine = sink != nullptr ? Engine::reference : choose_engine(attending, rung_.name);
   if (engine == Engine::fused) {
-    Tensor y = forward_fused(x, call, attending);
-    if (x.rank() == 3) return y;
-    const Shape without_batch{y.dim(1), y.dim(2)};
-    return std::move(y).reshaped(without_batch);
+    const Shape shape = output_shape(x);
+    const dim_t width = shape[-1];
+    Tensor y = Tensor::empty({width == 0 ? 0 : numel(shape) / width, width}, x.dtype());
+    forward_fused(x, call, attending, y.mutable_view());
+    return std::move(y).reshaped(shape);
   }
   require(call.cache == nullptr, "{}: the reference engine of the layer has no cache", rung_.name);
   const ParameterSizes& sizes = parameters_.sizes();

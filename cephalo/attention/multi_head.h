@@ -74,6 +74,10 @@ class MultiHeadAttention {
   // (without out_proj: num_heads · v_dim).
   Tensor operator()(const TensorView& x, const CallOptions& call = {}) const;
 
+  // The same into memory of the caller's: y has the shape of the result and any floating type.
+  void forward_into(const TensorView& x, const MutableTensorView& y,
+                    const CallOptions& call = {}) const;
+
   // The same computation with every step kept.
   Trace trace(const TensorView& x, const CallOptions& call = {}) const;
 
@@ -120,11 +124,14 @@ class MultiHeadAttention {
   };
 
   Tensor forward(const TensorView& x, const CallOptions& call, StepSink* sink) const;
-  Tensor forward_fused(const TensorView& x, const CallOptions& call,
-                       const AttendOptions& options) const;
+  void forward_fused(const TensorView& x, const CallOptions& call, const AttendOptions& options,
+                     const MutableTensorView& rows) const;
+  Shape output_shape(const TensorView& x) const;
   void check_input(const TensorView& x, const TensorView& kv) const;
   void check_cache(const TensorView& x, const CallOptions& call) const;
   Mask mask_for(const CallOptions& call) const;
+  void check_call(const TensorView& x, const CallOptions& call) const;
+  AttendOptions engine_options(const CallOptions& call) const;
   AttendOptions attend_options(const CallOptions& call) const;
 
   Rung rung_;

@@ -79,8 +79,9 @@ Plan plan(const TensorView& q, const TensorView& k, const TensorView& v, const M
                                               problem.q.dim(2) * problem.k.dim(2));
   const std::size_t number = q.dtype() == DType::f64 ? sizeof(double) : sizeof(float);
   const bool taps = options.return_scores != ScoresTap::none && result.engine == Engine::fused;
-  result.scratch = result.engine == Engine::fused ? fused_scratch_bytes(problem) + (taps ? pairs * number : 0)
-                                      : pairs * number;
+  result.scratch = result.engine == Engine::fused
+                       ? fused_scratch_bytes(problem) + (taps ? pairs * number : 0)
+                       : pairs * number;
   return result;
 }
 

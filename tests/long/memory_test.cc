@@ -76,8 +76,7 @@ TEST(MemoryTest, a_pooled_map_of_32768_tokens_needs_less_than_64_mib) {
   const Tensor k = numbers(shape, 0.73F);
   const AttendResult r = attend(q, k, k, causal(), {.return_lse = true});
   PooledWeights map;
-  const double extra =
-      extra_mib([&] { map = pooled_weights(q, k, r.lse, 512, 0, 0, causal()); });
+  const double extra = extra_mib([&] { map = pooled_weights(q, k, r.lse, 512, 0, 0, causal()); });
   testing::report(fmt::format("pooled map of 32,768 tokens: {:.1f} MiB extra", extra));
   EXPECT_LT(extra, 64.0);
   // A row of cells holds 64 rows that sum to 1 each.

@@ -120,8 +120,8 @@ HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T>& tile, int
   CEPHALO_UNROLL
   for (int c = 0; c < n; ++c) {
     // Without anything to add q · k begins at the reference.
-    const Vec<T> begin = between == Between::terms ? hn::Zero(d)
-                                                   : hn::LoadU(d, minus_reference + c * kN);
+    const Vec<T> begin =
+        between == Between::terms ? hn::Zero(d) : hn::LoadU(d, minus_reference + c * kN);
     CEPHALO_UNROLL
     for (int r = 0; r < kRows; ++r) scores[r][c] = begin.raw;
   }
@@ -171,8 +171,8 @@ HWY_INLINE void scale_column(T* numbers, dim_t count, dim_t width, Vec<T> factor
 }
 
 // How much alibi alone will still raise the scores of lanes that the keys are coming nearer to: a
-// reference that counts on it need not move with every other strip. Bounded, since those keys may be
-// hidden and the weights then stay this small.
+// reference that counts on it need not move with every other strip. Bounded, since those keys may
+// be hidden and the weights then stay this small.
 template <typename T>
 HWY_INLINE Vec<T> growth_ahead(const Strip<T>& strip, int c) {
   const Tag<T> d;
@@ -284,8 +284,7 @@ template <typename T>
 HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T>& tile, StripColumns columns,
                               T* block_sum) {
   const TileMask<T>* mask = strip.mask;
-  if (mask != nullptr &&
-      (mask->bias != nullptr || mask->slope != T(0) || mask->softcap != T(0))) {
+  if (mask != nullptr && (mask->bias != nullptr || mask->slope != T(0) || mask->softcap != T(0))) {
     return weigh_n_columns<Between::terms>(strip, tile, columns, block_sum);
   }
   return strip.visible == nullptr

@@ -6,5 +6,4 @@
 // Two kinds of scalar, one for each compiler, would be two things to test.
 #define HWY_BROKEN_EMU128 1
 // Whatever else a newer Highway knows stays out: these are the ones that dispatch.h names.
-#define HWY_DISABLED_TARGETS \
-  (~(HWY_SCALAR | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_NEON | HWY_WASM))
+#define HWY_DISABLED_TARGETS (~(HWY_SCALAR | HWY_SSE4 | HWY_AVX2 | HWY_AVX3 | HWY_NEON | HWY_WASM))
