@@ -9,6 +9,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # GCC 12 warns of overlapping copies inside std::string that cannot happen (GCC bug 105329).
   target_compile_options(cephalo_flags INTERFACE -Wno-restrict)
 endif()
+if(CMAKE_SIZEOF_VOID_P EQUAL 4)
+  # Sizes are 64 bits; what memory holds was checked against it when it was allocated.
+  target_compile_options(cephalo_flags INTERFACE -Wno-shorten-64-to-32)
+endif()
 if(CEPHALO_WARNINGS_AS_ERRORS)
   target_compile_options(cephalo_flags INTERFACE -Werror)
 endif()
