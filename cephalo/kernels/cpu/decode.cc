@@ -19,34 +19,21 @@ struct SameStorage {
   static HWY_INLINE Vec<T> vector(const T* from) { return hn::LoadU(Tag<T>(), from); }
   static HWY_INLINE T element(const T* from) { return *from; }
 };
-struct BFloat16Storage {
+template <DType kType>
+struct Storage16 {
   using Stored = std::uint16_t;
+  static HWY_INLINE float element(const Stored* from) { return widen(*from, kType); }
+  static HWY_INLINE Vec<float> vector(const Stored* from) {
+    const Tag<float> d;
 #if HWY_TARGET == HWY_SCALAR
-  static HWY_INLINE Vec<float> vector(const std::uint16_t* from) {
-    return hn::Set(Tag<float>(), element(from));
-  }
+    return hn::Set(d, element(from));
 #else
-  static HWY_INLINE Vec<float> vector(const std::uint16_t* from) {
-    return widen_bf16(Tag<float>(), from);
-  }
+    if constexpr (kType == DType::bf16) {
+      return widen_bf16(d, from);
+    } else {
+      return widen_f16(d, from);
+    }
 #endif
-  static HWY_INLINE float element(const std::uint16_t* from) {
-    return widen(*from, DType::bf16);
-  }
-};
-struct Float16Storage {
-  using Stored = std::uint16_t;
-#if HWY_TARGET == HWY_SCALAR
-  static HWY_INLINE Vec<float> vector(const std::uint16_t* from) {
-    return hn::Set(Tag<float>(), element(from));
-  }
-#else
-  static HWY_INLINE Vec<float> vector(const std::uint16_t* from) {
-    return widen_f16(Tag<float>(), from);
-  }
-#endif
-  static HWY_INLINE float element(const std::uint16_t* from) {
-    return widen(*from, DType::f16);
   }
 };
 
@@ -308,9 +295,9 @@ HWY_NOINLINE void decode_f32(const DecodeBlock& block, const TileMask<float>* ma
                              dim_t mask_width, DecodeQuery<float>* query) {
   switch (block.keys.dtype) {
     case DType::bf16:
-      return decode_as<BFloat16Storage>(block, mask, mask_width, query);
+      return decode_as<Storage16<DType::bf16>>(block, mask, mask_width, query);
     case DType::f16:
-      return decode_as<Float16Storage>(block, mask, mask_width, query);
+      return decode_as<Storage16<DType::f16>>(block, mask, mask_width, query);
     default:
       return decode_as<SameStorage<float>>(block, mask, mask_width, query);
   }
