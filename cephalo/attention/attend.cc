@@ -10,33 +10,9 @@
 #include "cephalo/attention/weights_pass.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
-#include "cephalo/core/views.h"
 
 namespace cephalo {
 namespace {
-
-// Drops the leading dimensions of 1 that as_rank_4 added.
-Tensor as_rank(Tensor t, int dropped) {
-  if (dropped == 0 || t.rank() <= 1) return t;
-  Shape shape;
-  for (int axis = dropped; axis < t.rank(); ++axis) shape.push_back(t.shape()[axis]);
-  return std::move(t).reshaped(shape);
-}
-
-// The same memory with dimensions of 1 in front.
-MutableTensorView with_leading_ones(const MutableTensorView& t, int rank) {
-  Shape shape;
-  Strides strides;
-  for (int axis = t.rank(); axis < rank; ++axis) {
-    shape.push_back(1);
-    strides.push_back(0);
-  }
-  for (int axis = 0; axis < t.rank(); ++axis) {
-    shape.push_back(t.dim(axis));
-    strides.push_back(t.strides()[axis]);
-  }
-  return {t.mutable_data(), t.dtype(), shape, strides};
-}
 
 void check_output(const AttendOutput& output, const TensorView& q, const TensorView& v) {
   Shape rows;
@@ -103,8 +79,8 @@ AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& 
                     const AttendOptions& options) {
   AttendResult result = run(make_problem(q, k, v, mask, options, "attend"));
   const int added = 4 - q.rank();
-  return {as_rank(std::move(result.context), added), as_rank(std::move(result.lse), added),
-          as_rank(std::move(result.weights), added), as_rank(std::move(result.scores), added)};
+  return {without_leading_ones(std::move(result.context), added), without_leading_ones(std::move(result.lse), added),
+          without_leading_ones(std::move(result.weights), added), without_leading_ones(std::move(result.scores), added)};
 }
 
 AttendResult attend(const TensorView& q, const KVCache& cache, const Mask& mask,

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "cephalo/core/fail.h"
-#include "cephalo/core/views.h"
 
 namespace cephalo {
 namespace {
@@ -13,15 +12,19 @@ namespace {
 // The address of what nobody reads: a view of a shape alone.
 constexpr std::byte kNowhere{};
 
-// t as [batch, heads, tokens, dim], with 1 for what it does not have.
-TensorView as_rank_4(const TensorView& t) {
-  Shape shape = t.shape();
-  while (shape.rank() < 4) {
-    Shape longer{1};
-    for (const dim_t dim : shape) longer.push_back(dim);
-    shape = longer;
+// Shape and strides of t, with dimensions of 1 in front.
+std::pair<Shape, Strides> padded(const TensorView& t, int rank) {
+  Shape shape;
+  Strides strides;
+  for (int axis = t.rank(); axis < rank; ++axis) {
+    shape.push_back(1);
+    strides.push_back(0);
   }
-  return broadcast_to(t, shape);
+  for (int axis = 0; axis < t.rank(); ++axis) {
+    shape.push_back(t.dim(axis));
+    strides.push_back(t.strides()[axis]);
+  }
+  return {shape, strides};
 }
 
 void check_types(const TensorView& q, const TensorView& k, const TensorView& v,
@@ -172,17 +175,40 @@ AttendProblem problem_of(const TensorView& q, const KVCache& cache, const CacheT
 
 }  // namespace
 
+TensorView with_leading_ones(const TensorView& t, int rank) {
+  const auto [shape, strides] = padded(t, rank);
+  return {t.data(), t.dtype(), shape, strides};
+}
+
+MutableTensorView with_leading_ones(const MutableTensorView& t, int rank) {
+  const auto [shape, strides] = padded(t, rank);
+  return {t.mutable_data(), t.dtype(), shape, strides};
+}
+
+Tensor without_leading_ones(Tensor t, int dropped) {
+  if (dropped == 0 || t.rank() <= 1) return t;
+  Shape shape;
+  for (int axis = dropped; axis < t.rank(); ++axis) shape.push_back(t.shape()[axis]);
+  return std::move(t).reshaped(shape);
+}
+
 AttendProblem make_problem(const TensorView& q, const TensorView& k, const TensorView& v,
                            const Mask& mask, const AttendOptions& options, const char* function) {
   check_types(q, k, v, function);
   check_shapes(q, k, v, function);
   check_options(options, function);
   check_bias_types(mask, q.dtype(), function);
-  const TensorView q4 = as_rank_4(q);
-  const TensorView k4 = as_rank_4(k);
+  const TensorView q4 = with_leading_ones(q, 4);
+  const TensorView k4 = with_leading_ones(k, 4);
   const MaskExtent extent{q4.dim(0), q4.dim(1), q4.dim(2), k4.dim(2)};
-  return {q4,      k4,      as_rank_4(v), BoundMask(mask, extent, function), scale_of(q, options),
-          options, nullptr, nullptr};
+  return {q4,
+          k4,
+          with_leading_ones(v, 4),
+          BoundMask(mask, extent, function),
+          scale_of(q, options),
+          options,
+          nullptr,
+          nullptr};
 }
 
 CacheTokens tokens_after(const KVCache& cache, dim_t new_tokens, const std::vector<dim_t>& counts,

@@ -35,6 +35,12 @@ struct AttendProblem {
 AttendProblem make_problem(const TensorView& q, const TensorView& k, const TensorView& v,
                            const Mask& mask, const AttendOptions& options, const char* function);
 
+// The same memory with dimensions of 1 in front, up to `rank`.
+TensorView with_leading_ones(const TensorView& t, int rank);
+MutableTensorView with_leading_ones(const MutableTensorView& t, int rank);
+// Without the first `dropped` dimensions, which are 1; an empty tensor stays as it is.
+Tensor without_leading_ones(Tensor t, int dropped);
+
 // How many tokens each sequence of a cache has, how many of them the last append brought, and the
 // first one that is kept.
 struct CacheTokens {
