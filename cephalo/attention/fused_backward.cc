@@ -483,6 +483,7 @@ class FusedBackward {
       if (!block.packed) pack_block(b, block, s);
       const Tile tile = pack_tile(b, h / group_, t, s.tiles, s);
       backward_.reweigh(block.queries, tile.keys, &mask, s.weights, s.slopes, s.strips);
+      mask.softcap = T(0);  // the bias came after it: its gradient is that of capped scores
       backward_.differentiate(block.queries, tile.keys, &mask, s.strips, s.slopes, s.weights,
                               s.dscores);
       sum_dscores(b, block, tile, s, dbias);

@@ -1,5 +1,5 @@
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "cephalo/attention/backward_problem.h"
@@ -63,7 +63,7 @@ class ReferenceBackward {
     visible_ = allocate_pairs(DType::u8);
     for_rows<std::uint8_t>(visible_, 4.0, 0, [&](const PairRow& row, std::uint8_t* keep, double*) {
       p_.mask.row(row.b, row.h, row.i, keep);
-      if (lse_of(row) == kHidden) std::memset(keep, 0, static_cast<std::size_t>(kv_tokens_));
+      if (lse_of(row) == kHidden) std::fill_n(keep, kv_tokens_, std::uint8_t{0});
     });
   }
 
@@ -220,8 +220,7 @@ class ReferenceBackward {
   // all heads of matrix [b, kv_head] that see a key.
   static void visible_keys(const void* self, dim_t matrix, dim_t i, std::uint8_t* keep) {
     const auto& me = *static_cast<const ReferenceBackward*>(self);
-    const std::uint8_t* from = me.visible_from({0, matrix, i});
-    std::memcpy(keep, from, static_cast<std::size_t>(me.kv_tokens_));
+    std::copy_n(me.visible_from({0, matrix, i}), me.kv_tokens_, keep);
   }
   static void visible_queries(const void* self, dim_t matrix, dim_t j, std::uint8_t* keep) {
     const auto& me = *static_cast<const ReferenceBackward*>(self);

@@ -183,6 +183,7 @@ TEST_P(AttendBackwardTest, softcap_scale_and_dropout_are_gone_through_backwards)
   AttendOptions with = options();
   with.softcap = 0.8;
   expect_gradients(q, k, v, causal(), with);
+  expect_gradients(q, k, v, causal() & bias(normal({2, 4, 6}, 4)), with);  // added to capped ones
   with.scale = -1.5;
   expect_gradients(q, k, v, causal() & alibi({0.5F, 0.1F}), with);
   with.dropout = 0.4;

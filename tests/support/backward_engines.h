@@ -5,6 +5,6 @@
 namespace cephalo::testing {
 
 // The engines that go backwards: each passes every test of gradients.
-inline constexpr Engine kBackwardEngines[] = {Engine::reference};
+inline constexpr Engine kBackwardEngines[] = {Engine::reference, Engine::fused};
 
 }  // namespace cephalo::testing
