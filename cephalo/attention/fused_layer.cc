@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "cephalo/attention/decode.h"
 #include "cephalo/attention/fused.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
@@ -29,7 +30,7 @@ TensorView below(const TensorView& k, const TensorView& v) {
 MutableTensorView heads_of(const MutableTensorView& rows, dim_t batch, dim_t begin, dim_t heads,
                            dim_t dim) {
   const dim_t tokens = batch == 0 ? 0 : rows.dim(0) / batch;
-  const dim_t width = rows.dim(1);
+  const dim_t width = rows.strides()[0];
   auto* first = static_cast<std::byte*>(rows.mutable_data()) +
                 begin * static_cast<dim_t>(item_size(rows.dtype()));
   return {first, rows.dtype(), {batch, heads, tokens, dim}, {tokens * width, dim, width, 1}};
@@ -176,9 +177,7 @@ class FusedLayer {
     // 1 to 3  PROJECT, SPLIT, TRANSPOSE
     const Projected in = project_inputs();
     // 4 and 5  ATTEND, CONCAT
-    const Shape merged{batch_ * tokens_, sizes_.context_width()};
-    const bool straight = !sizes_.out_proj && output.dtype() == steps_;
-    const MutableTensorView context = straight ? output : workspace.rows(2, merged, steps_);
+    const MutableTensorView context = place_context(in, output);
     const AttendOutput heads{heads_of(context, batch_, 0, sizes_.num_heads, sizes_.v_dim)};
     if (call_.cache != nullptr) {
       call_.cache->append(in.k, in.v, call_.counts);
@@ -189,13 +188,24 @@ class FusedLayer {
     // 6  PROJECT
     if (sizes_.out_proj) {
       packed_.out->apply(context, output);
-    } else if (!straight) {
+    } else if (context.data() != output.data()) {
       output.copy_from(context);
     }
     workspace.keep_a_little();
   }
 
  private:
+  // [batch · tokens, context_width]: the output itself, or where q lies if that has the size, or
+  // memory of its own.
+  MutableTensorView place_context(const Projected& in, const MutableTensorView& output) const {
+    const Shape merged{batch_ * tokens_, sizes_.context_width()};
+    if (!sizes_.out_proj && output.dtype() == steps_) return output;
+    if (sizes_.v_dim == sizes_.head_dim && tokens_ > kMostDecodeQueries) {
+      return {in.rows.mutable_data(), steps_, merged, {in.rows.dim(1), 1}};
+    }
+    return workspace.rows(2, merged, steps_);
+  }
+
   Projected project_inputs() const {
     const dim_t q_width = sizes_.q_width();
     const dim_t k_width = sizes_.k_width();
