@@ -39,7 +39,8 @@ class Axis:
 def text(x, y, words, size=13, colour=INK, anchor="start", bold=False):
     weight = ' font-weight="600"' if bold else ""
     return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" '
-            f'text-anchor="{anchor}"{weight}>{escape(words)}</text>')
+            f'text-anchor="{anchor}" paint-order="stroke" stroke="{BACKGROUND}" stroke-width="4"'
+            f'{weight}>{escape(words)}</text>')
 
 
 def line(x1, y1, x2, y2, colour):

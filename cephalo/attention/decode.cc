@@ -17,8 +17,6 @@ namespace {
 
 using kernels::kKvTile;
 
-// More queries are worth packing the keys for.
-constexpr dim_t kMostQueries = 8;
 constexpr dim_t kChunk = 4 * kKvTile;
 
 template <typename T>
@@ -190,7 +188,7 @@ bool rows_are_dense(const AttendProblem& problem) {
 
 // Strides have no part in it: the same numbers give the same bits however they lie.
 bool is_decode(const AttendProblem& problem) {
-  return problem.q.dim(2) <= kMostQueries;
+  return problem.q.dim(2) <= kMostDecodeQueries;
 }
 
 void attend_decode(const AttendProblem& problem, const AttendOutput& output) {

@@ -4,6 +4,9 @@
 
 namespace cephalo {
 
+// More queries are worth packing the keys for.
+inline constexpr dim_t kMostDecodeQueries = 8;
+
 // Few queries against many keys, which are read where they lie: part of the fused engine. Long key
 // ranges are cut into chunks of fixed size, so that one head of one sequence can use all threads
 // and the bits do not depend on how many there are.

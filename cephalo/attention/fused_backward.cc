@@ -4,7 +4,6 @@
 #include <limits>
 #include <memory>
 #include <numbers>
-#include <thread>
 #include <vector>
 
 #include "cephalo/attention/backward_problem.h"
@@ -389,10 +388,7 @@ class FusedBackward {
     const dim_t turn = chunk.number - first;
     std::atomic<dim_t>& done =
         turns_[static_cast<std::size_t>((chunk.b * num_heads_ + h) * blocks_ + n)];
-    // Pieces are claimed in order, so whoever is waited for is at work.
-    for (int spins = 0; done.load(std::memory_order_acquire) != turn; ++spins) {
-      if (spins > 1000) std::this_thread::yield();
-    }
+    wait_for_turn(done, turn);
     write_dq(chunk.b, h, n * kQTile, dq, turn > 0);
     done.store(turn + 1, std::memory_order_release);
   }

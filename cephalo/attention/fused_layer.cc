@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "cephalo/attention/decode.h"
 #include "cephalo/attention/fused.h"
 #include "cephalo/attention/row_rotation.h"
 #include "cephalo/attention/workspace.h"
@@ -43,9 +44,7 @@ class FusedLayer {
     // 1 to 3  PROJECT, SPLIT, TRANSPOSE
     const Projected in = project_inputs();
     // 4 and 5  ATTEND, CONCAT
-    const Shape merged{batch_ * tokens_, sizes_.context_width()};
-    const bool straight = !sizes_.out_proj && output.dtype() == steps_ && pass_ == nullptr;
-    const MutableTensorView context = straight ? output : memory(Workspace::context, merged);
+    const MutableTensorView context = place_context(in, output);
     AttendOutput heads{heads_of(context, batch_, 0, sizes_.num_heads, sizes_.v_dim)};
     if (pass_ != nullptr) heads.lse = keep(in, context);
     if (call_.cache != nullptr) {
@@ -57,7 +56,7 @@ class FusedLayer {
     // 6  PROJECT
     if (sizes_.out_proj) {
       packed_.out->apply(context, output);
-    } else if (!straight) {
+    } else if (context.data() != output.data()) {
       output.copy_from(context);
     }
     Workspace::of_this_thread().keep_a_little();
@@ -70,6 +69,17 @@ class FusedLayer {
     Tensor& kept = pass_->memory[slot];
     kept = Tensor::empty(shape, steps_);
     return kept;
+  }
+
+  // [batch · tokens, context_width]: the output itself, or where q lies if that has the size, or
+  // memory of its own, as a pass needs.
+  MutableTensorView place_context(const Projected& in, const MutableTensorView& output) const {
+    const Shape merged{batch_ * tokens_, sizes_.context_width()};
+    if (pass_ == nullptr && !sizes_.out_proj && output.dtype() == steps_) return output;
+    if (pass_ == nullptr && sizes_.v_dim == sizes_.head_dim && tokens_ > kMostDecodeQueries) {
+      return {in.rows.mutable_data(), steps_, merged, {in.rows.dim(1), 1}};
+    }
+    return memory(Workspace::context, merged);
   }
 
   // -> memory for lse
@@ -170,7 +180,7 @@ PackedParameters pack_parameters(const Parameters& parameters, bool cross) {
 MutableTensorView heads_of(const MutableTensorView& rows, dim_t batch, dim_t begin, dim_t heads,
                            dim_t dim) {
   const dim_t tokens = batch == 0 ? 0 : rows.dim(0) / batch;
-  const dim_t width = rows.dim(1);
+  const dim_t width = rows.strides()[0];
   auto* first = static_cast<std::byte*>(rows.mutable_data()) +
                 begin * static_cast<dim_t>(item_size(rows.dtype()));
   return {first, rows.dtype(), {batch, heads, tokens, dim}, {tokens * width, dim, width, 1}};

@@ -275,4 +275,12 @@ void run_region(const Region& region, PieceFunction function, void* context) {
   }
 }
 
+void wait_for_turn(const std::atomic<dim_t>& done, dim_t wanted) {
+  // With more threads than cores the one that is waited for may need this core.
+  constexpr int kSpins = 1000;
+  for (int spins = 0; done.load(std::memory_order_acquire) != wanted; ++spins) {
+    spins < kSpins ? relax() : std::this_thread::yield();
+  }
+}
+
 }  // namespace cephalo

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <type_traits>
 
@@ -49,5 +50,9 @@ void parallel_for(const Region& region, Body&& body) {
       },
       const_cast<void*>(static_cast<const void*>(&body)));
 }
+
+// For pieces that add to one place in a fixed order: returns once `done` is `wanted`. Only for what
+// a piece of a lower index brings about: pieces are claimed in index order, so it is at work.
+void wait_for_turn(const std::atomic<dim_t>& done, dim_t wanted);
 
 }  // namespace cephalo
