@@ -14,6 +14,7 @@
 #include "tests/support/backward_engines.h"
 #include "tests/support/bounds.h"
 #include "tests/support/mask_spec.h"
+#include "tests/support/random_config.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {
@@ -196,16 +197,7 @@ Config random_config(TorchGenerator& generator) {
               generator.randint(1, longest), generator.randint(1, longest)};
   c.head_dim = generator.randint(1, 18);
   c.v_dim = generator.randint(1, 18);
-  const auto& names = testing::mask_part_names();
-  const std::int64_t wanted = generator.randint(0, 4);
-  for (std::int64_t n = 0; n < wanted; ++n) {
-    const std::string& part = names[static_cast<std::size_t>(
-        generator.randint(0, static_cast<std::int64_t>(names.size())))];
-    const bool fits = std::all_of(c.parts.begin(), c.parts.end(), [&](const std::string& other) {
-      return other != part && testing::parts_combine(other, part);
-    });
-    if (fits) c.parts.push_back(part);
-  }
+  c.parts = testing::random_mask_parts(generator);
   if (generator.keeps(0.4)) {
     const auto or_one = [&](dim_t dim) { return generator.keeps(0.5) ? dim : 1; };
     const MaskExtent& e = c.extent;
