@@ -79,8 +79,10 @@ AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& 
                     const AttendOptions& options) {
   AttendResult result = run(make_problem(q, k, v, mask, options, "attend"));
   const int added = 4 - q.rank();
-  return {without_leading_ones(std::move(result.context), added), without_leading_ones(std::move(result.lse), added),
-          without_leading_ones(std::move(result.weights), added), without_leading_ones(std::move(result.scores), added)};
+  return {without_leading_ones(std::move(result.context), added),
+          without_leading_ones(std::move(result.lse), added),
+          without_leading_ones(std::move(result.weights), added),
+          without_leading_ones(std::move(result.scores), added)};
 }
 
 AttendResult attend(const TensorView& q, const KVCache& cache, const Mask& mask,

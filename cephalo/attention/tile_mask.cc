@@ -6,10 +6,10 @@
 #include <cstring>
 #include <numbers>
 
+#include "cephalo/attention/tiles.h"
+
 namespace cephalo {
 namespace {
-
-constexpr dim_t kMaxWidth = 48;
 
 // Eight elements of a mask tensor as bytes that are 1 where the element is nonzero.
 std::uint64_t nonzero_bytes(const std::byte* from, std::size_t size, dim_t stride, dim_t count) {
@@ -56,81 +56,149 @@ void and_nonzero(const kernels::Rows& queries, std::size_t size, bool drop,
   }
 }
 
+// The same with keys across the lanes: visible[x] is of row x, bit j of its element j.
+void and_nonzero_by_row(const kernels::Rows& queries, std::size_t size, bool drop,
+                        std::uint64_t* visible) {
+  for (dim_t x = 0; x < queries.count; ++x) {
+    std::uint64_t word = 0;
+    for (dim_t key = 0; key < queries.dim; key += 8) {
+      const auto* from = static_cast<const std::byte*>(queries.address[x]) +
+                         key * queries.stride * static_cast<dim_t>(size);
+      const std::uint64_t bytes =
+          nonzero_bytes(from, size, queries.stride, std::min<dim_t>(8, queries.dim - key));
+      // The product brings the eight low bits together in the top byte.
+      word |= (bytes * 0x0102040810204080ULL >> 56) << key;
+    }
+    visible[x] &= drop ? ~word : word;
+  }
+}
+
 }  // namespace
 
-template <typename T>
-TileMaskBuilder<T>::TileMaskBuilder(const AttendProblem& problem,
-                                    const kernels::AttendKernels<T>& kernels, std::byte* scratch)
+template <typename T, Lanes lanes>
+TileMaskBuilder<T, lanes>::TileMaskBuilder(const AttendProblem& problem,
+                                           const kernels::AttendKernels<T>& kernels,
+                                           std::byte* scratch)
     : problem_(problem),
       kernels_(kernels),
       visible_(reinterpret_cast<std::uint64_t*>(scratch)),
       kept_(visible_ + kernels::kKvTile),
       bias_(reinterpret_cast<T*>(kept_ + kernels::kKvTile)) {}
 
-template <typename T>
-std::size_t TileMaskBuilder<T>::scratch_bytes(const AttendProblem& problem,
-                                              const kernels::AttendKernels<T>& kernels) {
+template <typename T, Lanes lanes>
+std::size_t TileMaskBuilder<T, lanes>::scratch_bytes(const AttendProblem& problem,
+                                                     const kernels::AttendKernels<T>& kernels) {
   const auto keys = static_cast<std::size_t>(kernels::kKvTile);
   const auto width = static_cast<std::size_t>(kernels::kMaxColumns * kernels.lanes);
   const std::size_t bias = problem.mask.adds() ? keys * width * sizeof(T) : 0;
   return 2 * keys * sizeof(std::uint64_t) + bias;
 }
 
-template <typename T>
-void TileMaskBuilder<T>::hide_by_document(const TilePlace& place) {
+template <typename T, Lanes lanes>
+void TileMaskBuilder<T, lanes>::hide_by_document(const TilePlace& place) {
   const std::int64_t* q_ids = problem_.mask.q_documents(place.b) + place.i;
   const std::int64_t* kv_ids = problem_.mask.kv_documents(place.b) + place.j;
+  const std::int64_t* row_ids = lanes == Lanes::queries ? kv_ids : q_ids;
+  const std::int64_t* lane_ids = lanes == Lanes::queries ? q_ids : kv_ids;
   std::uint64_t same = 0;
-  for (dim_t k = 0; k < place.keys; ++k) {
-    if (k == 0 || kv_ids[k] != kv_ids[k - 1]) {  // documents come in runs
+  for (dim_t r = 0; r < rows_of(place); ++r) {
+    if (r == 0 || row_ids[r] != row_ids[r - 1]) {  // documents come in runs
       same = 0;
-      for (dim_t x = 0; x < place.count && kv_ids[k] >= 0; ++x) {
-        same |= std::uint64_t{q_ids[x] == kv_ids[k]} << x;
+      for (dim_t x = 0; x < lanes_of(place) && row_ids[r] >= 0; ++x) {
+        same |= std::uint64_t{lane_ids[x] == row_ids[r]} << x;
       }
     }
-    visible_[k] &= same;
+    visible_[r] &= same;
   }
 }
 
-template <typename T>
-void TileMaskBuilder<T>::apply_tensor(const TilePlace& place, const BoundMask::Part& part,
-                                      bool* bias_begun) {
+template <typename T, Lanes lanes>
+void TileMaskBuilder<T, lanes>::apply_tensor(const TilePlace& place, const BoundMask::Part& part,
+                                             bool* bias_begun) {
   const std::size_t size = item_size(part.view.dtype());
   const auto* data = static_cast<const std::byte*>(part.view.data());
-  const void* addresses[kMaxWidth];
+  const void* addresses[kernels::kKvTile];
   for (dim_t x = 0; x < place.count; ++x) {
     addresses[x] =
         data + part.offset(place.b, place.h, place.i + x, place.j) * static_cast<dim_t>(size);
   }
   const kernels::Rows rows{addresses, place.count, place.keys, part.stride[3], part.view.dtype()};
+  const bool drop = part.role == MaskTensor::Role::drop;
   if (part.role == MaskTensor::Role::bias) {
-    kernels_.add_bias(rows, place.width, !*bias_begun, bias_, visible_);
+    const auto add = lanes == Lanes::queries ? kernels_.add_bias : kernels_.add_bias_rows;
+    add(rows, place.width, !*bias_begun, bias_, visible_);
     *bias_begun = true;
+  } else if (lanes == Lanes::queries) {
+    and_nonzero(rows, size, drop, visible_);
   } else {
-    and_nonzero(rows, size, part.role == MaskTensor::Role::drop, visible_);
+    and_nonzero_by_row(rows, size, drop, visible_);
   }
 }
 
-template <typename T>
-void TileMaskBuilder<T>::draw_kept(const TilePlace& place) {
+template <typename T, Lanes lanes>
+void TileMaskBuilder<T, lanes>::draw_kept(const TilePlace& place) {
   const auto threshold = static_cast<std::uint64_t>(std::ceil(problem_.options.dropout * 0x1p32));
   std::fill(kept_, kept_ + kernels::kKvTile, std::uint64_t{0});
   for (dim_t x = 0; x < place.count; ++x) {
     const auto position = static_cast<std::uint32_t>(problem_.mask.position(place.b, place.i + x));
-    for (dim_t k = 0; k < place.keys; k += 4) {
+    // Four keys share a counter; a tile may begin between them.
+    for (dim_t four = place.j / 4; 4 * four < place.j + place.keys; ++four) {
       const PhiloxCounter words =
           philox(problem_.options.seed,
-                 {static_cast<std::uint32_t>((place.j + k) / 4), position,
-                  static_cast<std::uint32_t>(place.h), static_cast<std::uint32_t>(place.b)});
-      for (std::size_t w = 0; w < 4; ++w) {
-        kept_[k + static_cast<dim_t>(w)] |= std::uint64_t{words[w] >= threshold} << x;
+                 {static_cast<std::uint32_t>(four), position, static_cast<std::uint32_t>(place.h),
+                  static_cast<std::uint32_t>(place.b)});
+      const dim_t first = std::max(4 * four, place.j);
+      const dim_t last = std::min(4 * four + 4, place.j + place.keys);
+      for (dim_t j = first; j < last; ++j) {
+        const std::uint64_t kept = words[static_cast<std::size_t>(j - 4 * four)] >= threshold;
+        if (lanes == Lanes::queries) {
+          kept_[j - place.j] |= kept << x;
+        } else {
+          kept_[x] |= kept << (j - place.j);
+        }
       }
     }
   }
 }
 
-template <typename T>
-Tile TileMaskBuilder<T>::build(const TilePlace& place, kernels::TileMask<T>* mask) {
+// Everything that hides, as bits, and the biases, which hide where they are −inf.
+template <typename T, Lanes lanes>
+Tile TileMaskBuilder<T, lanes>::build_bits(const TilePlace& place, kernels::TileMask<T>* mask,
+                                           bool by_position, bool by_document) {
+  const BoundMask& bound = problem_.mask;
+  const dim_t rows = rows_of(place);
+  const std::uint64_t all = (std::uint64_t{1} << lanes_of(place)) - 1;
+  std::fill(visible_, visible_ + rows, all);
+  std::fill(visible_ + rows, visible_ + kernels::kKvTile, std::uint64_t{0});
+  if (by_position && lanes == Lanes::queries) {
+    bound.position_bits(place.b, place.i, place.i + place.count, place.j, place.j + place.keys,
+                        visible_);
+  } else if (by_position) {
+    for (dim_t r = 0; r < rows; ++r) {
+      visible_[r] = bound.key_bits(place.b, place.i + r, place.j, place.j + place.keys);
+    }
+  }
+  if (by_document) hide_by_document(place);
+  bool bias_begun = false;
+  for (const BoundMask::Part& part : bound.parts()) apply_tensor(place, part, &bias_begun);
+  if (bias_begun) {
+    mask->bias = bias_;
+    std::fill(bias_ + rows * place.width, bias_ + round_up(rows, kernels_.rows) * place.width,
+              T{0});
+  }
+  std::uint64_t any = 0;
+  std::uint64_t every = all;
+  for (dim_t r = 0; r < rows; ++r) {
+    any |= visible_[r];
+    every &= visible_[r];
+  }
+  if (any == 0) return Tile::hidden;
+  if (every != all) mask->visible = visible_;
+  return Tile::mixed;
+}
+
+template <typename T, Lanes lanes>
+Tile TileMaskBuilder<T, lanes>::build(const TilePlace& place, kernels::TileMask<T>* mask) {
   const BoundMask& bound = problem_.mask;
   const dim_t i_end = place.i + place.count;
   const dim_t j_end = place.j + place.keys;
@@ -143,28 +211,9 @@ Tile TileMaskBuilder<T>::build(const TilePlace& place, kernels::TileMask<T>* mas
 
   *mask = {};
   if (by_position == Tile::mixed || by_document == Tile::mixed || !bound.parts().empty()) {
-    const std::uint64_t all = (std::uint64_t{1} << place.count) - 1;
-    std::fill(visible_, visible_ + place.keys, all);
-    std::fill(visible_ + place.keys, visible_ + kernels::kKvTile, std::uint64_t{0});
-    if (by_position == Tile::mixed) {
-      bound.position_bits(place.b, place.i, i_end, place.j, j_end, visible_);
-    }
-    if (by_document == Tile::mixed) hide_by_document(place);
-    bool bias_begun = false;
-    for (const BoundMask::Part& part : bound.parts()) apply_tensor(place, part, &bias_begun);
-    if (bias_begun) {
-      mask->bias = bias_;
-      const dim_t padded = (place.keys + kernels_.rows - 1) / kernels_.rows * kernels_.rows;
-      std::fill(bias_ + place.keys * place.width, bias_ + padded * place.width, T{0});
-    }
-    std::uint64_t any = 0;
-    std::uint64_t every = all;
-    for (dim_t k = 0; k < place.keys; ++k) {
-      any |= visible_[k];
-      every &= visible_[k];
-    }
-    if (any == 0) return Tile::hidden;
-    if (every != all) mask->visible = visible_;
+    const Tile bits =
+        build_bits(place, mask, by_position == Tile::mixed, by_document == Tile::mixed);
+    if (bits == Tile::hidden) return Tile::hidden;
   }
   const double slope = bound.slope(place.h);
   if (slope != 0.0) {
@@ -190,7 +239,9 @@ Tile TileMaskBuilder<T>::build(const TilePlace& place, kernels::TileMask<T>* mas
   return plain ? Tile::visible : Tile::mixed;
 }
 
-template class TileMaskBuilder<float>;
-template class TileMaskBuilder<double>;
+template class TileMaskBuilder<float, Lanes::queries>;
+template class TileMaskBuilder<double, Lanes::queries>;
+template class TileMaskBuilder<float, Lanes::keys>;
+template class TileMaskBuilder<double, Lanes::keys>;
 
 }  // namespace cephalo

@@ -5,6 +5,9 @@
 
 namespace cephalo {
 
+// What is across the lanes of a tile; the other is down its rows.
+enum class Lanes { queries, keys };
+
 // Queries [i, i + count) of head h against keys [j, j + keys), in a tile `width` lanes wide.
 struct TilePlace {
   dim_t b, h;
@@ -13,8 +16,9 @@ struct TilePlace {
 };
 
 // Turns a mask into what kernels read, one tile after another: bits in lanes, a bias in lanes.
-// Works in memory that the caller lends, so that it can run inside a parallel region.
-template <typename T>
+// A tile has at most kKvTile rows. Works in memory that the caller lends, so that it can run inside
+// a parallel region.
+template <typename T, Lanes lanes = Lanes::queries>
 class TileMaskBuilder {
  public:
   TileMaskBuilder(const AttendProblem& problem, const kernels::AttendKernels<T>& kernels,
@@ -27,15 +31,23 @@ class TileMaskBuilder {
   Tile build(const TilePlace& place, kernels::TileMask<T>* mask);
 
  private:
+  static dim_t rows_of(const TilePlace& place) {
+    return lanes == Lanes::queries ? place.keys : place.count;
+  }
+  static dim_t lanes_of(const TilePlace& place) {
+    return lanes == Lanes::queries ? place.count : place.keys;
+  }
+  Tile build_bits(const TilePlace& place, kernels::TileMask<T>* mask, bool by_position,
+                  bool by_document);
   void hide_by_document(const TilePlace& place);
   void apply_tensor(const TilePlace& place, const BoundMask::Part& part, bool* bias_begun);
   void draw_kept(const TilePlace& place);
 
   const AttendProblem& problem_;
   const kernels::AttendKernels<T>& kernels_;
-  std::uint64_t* visible_;  // [keys]
-  std::uint64_t* kept_;     // [keys]
-  T* bias_;                 // [keys][width]
+  std::uint64_t* visible_;  // [rows]
+  std::uint64_t* kept_;     // [rows]
+  T* bias_;                 // [rows][width]
 };
 
 }  // namespace cephalo

@@ -237,6 +237,22 @@ void BoundMask::position_bits(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin
   }
 }
 
+std::uint64_t BoundMask::key_bits(dim_t b, dim_t i, dim_t j_begin, dim_t j_end) const {
+  if (i >= at(q_len_, b)) return 0;
+  const dim_t p = i + at(shift_, b);
+  const dim_t left = mask_.window ? std::min(mask_.window->left, kFar) : kFar;
+  const dim_t right = mask_.window ? std::min(mask_.window->right, kFar) : kFar;
+  const dim_t first = std::clamp<dim_t>(p - left - j_begin, 0, 64);
+  const auto up_to = [&](dim_t end) {  // keys from `first` on and below `end`
+    const dim_t last = std::clamp<dim_t>(end - j_begin, 0, 64);
+    const std::uint64_t below = last == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << last) - 1;
+    return first >= last ? 0 : below & ~((std::uint64_t{1} << first) - 1);
+  };
+  const dim_t end = std::min({j_end, at(kv_len_, b), p + right + 1});
+  if (!mask_.causal_prefix) return up_to(end);
+  return up_to(std::min(end, p + 1)) | up_to(std::min(end, at(prefix_, b)));
+}
+
 double BoundMask::slope(dim_t h) const {
   double sum = 0.0;
   for (const std::vector<float>& slopes : mask_.alibi) {

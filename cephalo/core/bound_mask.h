@@ -56,6 +56,8 @@ class BoundMask {
   // where lengths, causal and window let query i look at key j. And the other parts.
   void position_bits(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end,
                      std::uint64_t* words) const;
+  // The other way round, for at most 64 keys: bit j − j_begin where query i may look at key j.
+  std::uint64_t key_bits(dim_t b, dim_t i, dim_t j_begin, dim_t j_end) const;
   Tile tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
   Tile tile_by_document(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
   double slope(dim_t h) const;  // of all alibi parts together

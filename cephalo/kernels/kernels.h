@@ -105,6 +105,9 @@ struct AttendKernels {
   // [dim / rows][value_stride], inside [count][rows]; false when a number is NaN or infinite.
   bool (*pack_values)(const Rows& from, dim_t value_stride, T* to);
 
+  // [count][to_stride], filled up with zeros; false as above.
+  bool (*copy_rows)(const Rows& from, dim_t to_stride, T* to);
+
   // weights: [count][width] = 2^(score − reference), 0 where hidden; moves references and sums.
   void (*weigh)(const KeyBlock<T>& block, QueryTile<T>& tile, const TileMask<T>* mask, T* weights,
                 StripColumns* strips);
@@ -114,9 +117,58 @@ struct AttendKernels {
   // Rows [count][dim] of a tile [dim][width] times factor[lane], as elements of dtype.
   void (*unpack_lanes)(const T* tile, dim_t width, const T* factor, const OutRows& to);
 
+  // products[r] = Σ a[r] · b[r]
+  void (*row_products)(const Rows& a, const Rows& b, T* products);
+
   // A bias into lanes; rows are queries, elements are keys:
   // bias[j][x] (+)= element j of row x; −inf clears its bit and adds nothing.
   void (*add_bias)(const Rows& queries, dim_t width, bool first, T* bias, std::uint64_t* visible);
+  // The same with keys in the lanes: bias[x][j] (+)= element j of row x.
+  void (*add_bias_rows)(const Rows& queries, dim_t width, bool first, T* bias,
+                        std::uint64_t* visible);
+};
+
+// The backward pass turns the tile round: keys in the lanes, queries down the rows. Then dk and dv
+// grow as context does in the forward pass, by `gather`, and only dq sums across lanes.
+
+// Queries of one block, packed, with what the forward pass left of their rows. Arrays of one number
+// a query have count rounded up to rows entries, zeros at the end.
+template <typename T>
+struct QueryBlock {
+  const T* q;            // [count / rows][head_dim][rows]
+  const T* dcontext;     // [count / rows][v_dim][rows]
+  const T* minus_lse;    // base 2
+  const T* minus_delta;  // delta = Σ dcontext · context − dlse
+  dim_t count;
+  dim_t head_dim;
+  dim_t v_dim;
+};
+
+// Keys in lanes, width = columns · lanes, of which the first `count` are there.
+template <typename T>
+struct KeyTile {
+  const T* keys;      // [head_dim][width], times scale · log2(e)
+  const T* values;    // [v_dim][width]
+  const T* key_rows;  // [width][key_stride], whole vectors
+  dim_t key_stride;
+  dim_t count;
+  int columns;
+  bool finite_keys;  // no NaN or infinity in k: then 0 · k is 0
+};
+
+template <typename T>
+struct BackwardKernels {
+  // weights: [count][width] = 2^(score − lse), 0 where hidden, before dropout.
+  // slopes: [count][width], the slope of the softcap at each score; not touched without one.
+  void (*reweigh)(const QueryBlock<T>& block, const KeyTile<T>& tile, const TileMask<T>* mask,
+                  T* weights, T* slopes, StripColumns* strips);
+  // dscores: [count][width] = weights · (dcontext · v − delta) · slopes, 0 where hidden.
+  // Dropout: drops from the gradient of weights, and then from weights, which dv needs.
+  void (*differentiate)(const QueryBlock<T>& block, const KeyTile<T>& tile, const TileMask<T>* mask,
+                        const StripColumns* strips, const T* slopes, T* weights, T* dscores);
+  // dq: [count rounded up to rows][key_stride] += dscores · k
+  void (*add_dq)(const QueryBlock<T>& block, const KeyTile<T>& tile, const TileMask<T>* mask,
+                 const StripColumns* strips, const T* dscores, T* dq);
 };
 
 // C += A B for a block of A's rows and one panel of B's columns.

@@ -24,6 +24,13 @@ const AttendKernels<T>& attend_kernels(Isa isa) {
 }
 
 template <typename T>
+const BackwardKernels<T>& backward_kernels(Isa isa) {
+  static const auto tables = tables_for_all<BackwardKernels<T>>(
+      [](Isa each, BackwardKernels<T>* to) { add_backward_kernels(each, to); });
+  return tables[static_cast<std::size_t>(isa)];
+}
+
+template <typename T>
 const GemmKernels<T>& gemm_kernels(Isa isa) {
   static const auto tables = tables_for_all<GemmKernels<T>>(
       [](Isa each, GemmKernels<T>* to) { add_gemm_kernels(each, to); });
@@ -44,6 +51,8 @@ const ProbeKernels& probe_kernels(Isa isa) {
 
 template const AttendKernels<float>& attend_kernels(Isa isa);
 template const AttendKernels<double>& attend_kernels(Isa isa);
+template const BackwardKernels<float>& backward_kernels(Isa isa);
+template const BackwardKernels<double>& backward_kernels(Isa isa);
 template const GemmKernels<float>& gemm_kernels(Isa isa);
 template const GemmKernels<double>& gemm_kernels(Isa isa);
 template const DecodeKernels<float>& decode_kernels(Isa isa);

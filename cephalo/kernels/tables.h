@@ -8,6 +8,8 @@ namespace cephalo::kernels {
 template <typename T>
 const AttendKernels<T>& attend_kernels(Isa isa);
 template <typename T>
+const BackwardKernels<T>& backward_kernels(Isa isa);
+template <typename T>
 const GemmKernels<T>& gemm_kernels(Isa isa);
 template <typename T>
 const DecodeKernels<T>& decode_kernels(Isa isa);
@@ -18,6 +20,8 @@ void add_attend_kernels(Isa isa, AttendKernels<float>* table);
 void add_attend_kernels(Isa isa, AttendKernels<double>* table);
 void add_pack_kernels(Isa isa, AttendKernels<float>* table);
 void add_pack_kernels(Isa isa, AttendKernels<double>* table);
+void add_backward_kernels(Isa isa, BackwardKernels<float>* table);
+void add_backward_kernels(Isa isa, BackwardKernels<double>* table);
 void add_gemm_kernels(Isa isa, GemmKernels<float>* table);
 void add_gemm_kernels(Isa isa, GemmKernels<double>* table);
 void add_decode_kernels(Isa isa, DecodeKernels<float>* table);

@@ -30,24 +30,18 @@ struct Strip {
 };
 
 // `from` plus what is added to the score of key r of the strip: bias and alibi, turned to base 2.
-// log2(e) and the slope come in two parts, so that a large bias is rounded once only.
 template <typename T>
 HWY_INLINE Vec<T> add_terms(const Strip<T>& strip, Vec<T> from, int r, int c) {
   const Tag<T> d;
   const TileMask<T>& mask = *strip.mask;
   if (mask.bias != nullptr) {
-    constexpr T kHigh = static_cast<T>(1.4426950408889634074);
-    constexpr T kLow = static_cast<T>(sizeof(T) == 4 ? 1.4426950408889634074 - double{kHigh}
-                                                     : 2.0355273740931033e-17);
     const Vec<T> bias = hn::LoadU(d, mask.bias + (strip.key + r) * strip.width + c * kLanes<T>);
-    from = hn::MulAdd(bias, hn::Set(d, kLow), from);
-    from = hn::MulAdd(bias, hn::Set(d, kHigh), from);
+    from = add_bias_in_base_2<T>(from, bias);
   }
   if (mask.slope != T(0)) {
     const T first = mask.distance + T(c * kLanes<T>) - T(strip.key + r);
     const Vec<T> distance = hn::Abs(hn::Add(hn::Iota(d, T(0)), hn::Set(d, first)));
-    from = hn::NegMulAdd(hn::Set(d, mask.slope_low), distance, from);
-    from = hn::NegMulAdd(hn::Set(d, mask.slope), distance, from);
+    from = subtract_alibi<T>(from, mask, distance);
   }
   return from;
 }
@@ -67,9 +61,6 @@ HWY_INLINE Vec<T> whole_score(const Strip<T>& strip, Vec<T> score, Vec<T> minus_
   if (strip.mask->softcap != T(0)) score = softcapped(strip, score);
   return hn::Add(score, add_terms(strip, minus_reference, r, c));
 }
-
-// What is between a strip's scores and its weights.
-enum class Between { nothing, bits, terms };
 
 // Weights of one vector of a strip in which a bias, alibi or a softcap applies, from scores that
 // were stored: with all this in the loop the accumulators would not stay in registers.
@@ -255,18 +246,6 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   hn::StoreU(hn::Add(hn::LoadU(d, block_sum + offset), sum), d, block_sum + offset);
 }
 
-// The columns of a strip that hold a visible pair.
-template <typename T>
-HWY_INLINE StripColumns columns_of(const std::uint64_t* visible, int columns) {
-  if (visible == nullptr) return {0, static_cast<std::uint8_t>(columns)};
-  std::uint64_t any = 0;
-  for (int r = 0; r < kRows; ++r) any |= visible[r];
-  if (any == 0) return {0, 0};
-  const int first = __builtin_ctzll(any) / kLanes<T>;
-  const int last = (63 - __builtin_clzll(any)) / kLanes<T>;
-  return {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last - first + 1)};
-}
-
 template <Between between, typename T>
 HWY_INLINE bool weigh_n_columns(const Strip<T>& strip, const QueryTile<T>& tile,
                                 StripColumns columns, T* block_sum) {
@@ -283,13 +262,14 @@ HWY_INLINE bool weigh_n_columns(const Strip<T>& strip, const QueryTile<T>& tile,
 template <typename T>
 HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T>& tile, StripColumns columns,
                               T* block_sum) {
-  const TileMask<T>* mask = strip.mask;
-  if (mask != nullptr && (mask->bias != nullptr || mask->slope != T(0) || mask->softcap != T(0))) {
-    return weigh_n_columns<Between::terms>(strip, tile, columns, block_sum);
+  switch (between_of(strip.mask, strip.visible != nullptr)) {
+    case Between::terms:
+      return weigh_n_columns<Between::terms>(strip, tile, columns, block_sum);
+    case Between::bits:
+      return weigh_n_columns<Between::bits>(strip, tile, columns, block_sum);
+    default:
+      return weigh_n_columns<Between::nothing>(strip, tile, columns, block_sum);
   }
-  return strip.visible == nullptr
-             ? weigh_n_columns<Between::nothing>(strip, tile, columns, block_sum)
-             : weigh_n_columns<Between::bits>(strip, tile, columns, block_sum);
 }
 
 // Lanes that see their first keys in this strip.

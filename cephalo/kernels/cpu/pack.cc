@@ -169,6 +169,50 @@ HWY_NOINLINE bool pack_values(const Rows& from, dim_t value_stride, T* to) {
 }
 
 template <typename T>
+HWY_NOINLINE bool copy_rows(const Rows& from, dim_t to_stride, T* to) {
+  RowReader<T> reader(from);
+  T poison = T(0);  // 0 · x is 0 exactly when x is finite
+  for (dim_t r = 0; r < from.count; ++r, to += to_stride) {
+    for (dim_t begin = 0; begin < from.dim; begin += kChunk) {
+      const dim_t n = from.dim - begin < kChunk ? from.dim - begin : kChunk;
+      const T* row = reader.read_1(r, begin, n);
+      for (dim_t k = 0; k < n; ++k) {
+        poison += row[k] * T(0);
+        to[begin + k] = row[k];
+      }
+    }
+    for (dim_t k = from.dim; k < to_stride; ++k) to[k] = T(0);
+  }
+  return poison == T(0);
+}
+
+// Lanes are added in order: one chain on every target of the same width.
+template <typename T>
+HWY_NOINLINE void row_products(const Rows& a, const Rows& b, T* products) {
+  const Tag<T> d;
+  RowReader<T> a_reader(a);
+  RowReader<T> b_reader(b);
+  for (dim_t r = 0; r < a.count; ++r) {
+    Vec<T> sum = hn::Zero(d);
+    T tail = T(0);
+    for (dim_t begin = 0; begin < a.dim; begin += kChunk) {
+      const dim_t n = a.dim - begin < kChunk ? a.dim - begin : kChunk;
+      const T* x = a_reader.read_1(r, begin, n);
+      const T* y = b_reader.read_1(r, begin, n);
+      dim_t k = 0;
+      for (; k + kLanes<T> <= n; k += kLanes<T>) {
+        sum = hn::MulAdd(hn::LoadU(d, x + k), hn::LoadU(d, y + k), sum);
+      }
+      for (; k < n; ++k) tail += x[k] * y[k];
+    }
+    HWY_ALIGN T lanes[kLanes<T>];
+    hn::Store(sum, d, lanes);
+    for (const T lane : lanes) tail += lane;
+    products[r] = tail;
+  }
+}
+
+template <typename T>
 HWY_INLINE void store_element(T value, void* to, dim_t at, DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -216,6 +260,18 @@ HWY_INLINE V bounded(V value) {
   return hn::IfThenElse(too_large, hn::CopySign(largest, value), value);
 }
 
+// bias[0 .. n) (+)= value, bits cleared where it is −inf: one vector of either layout.
+template <typename T>
+HWY_INLINE std::uint64_t add_bias_vector(Vec<T> value, bool first, T* bias) {
+  const Tag<T> d;
+  const auto hides = hn::Eq(value, hn::Set(d, static_cast<T>(-__builtin_inf())));
+  std::uint64_t bits = 0;
+  hn::StoreMaskBits(d, hides, reinterpret_cast<std::uint8_t*>(&bits));
+  const Vec<T> sum = first ? hn::Zero(d) : hn::LoadU(d, bias);
+  hn::StoreU(hn::Add(hn::IfThenZeroElse(hides, bounded(value)), sum), d, bias);
+  return bits;
+}
+
 // Is every element −inf? Looked at before anything is moved: a mask given as a bias is half that.
 template <typename T>
 HWY_INLINE bool hides_all(const Rows& queries) {
@@ -250,7 +306,6 @@ HWY_NOINLINE void add_bias(const Rows& queries, dim_t width, bool first, T* bias
   }
   constexpr dim_t kKeys = 32;  // transposed at a time
   HWY_ALIGN T block[kKeys * kMaxColumns * HWY_MAX(kLanes<T>, 4)];
-  const Vec<T> hidden = hn::Set(d, static_cast<T>(-__builtin_inf()));
   Rows part = queries;
   const auto size = queries.dtype == DType::f64 ? 8 : (queries.dtype == DType::f32 ? 4 : 2);
   const void* addresses[64];
@@ -264,14 +319,30 @@ HWY_NOINLINE void add_bias(const Rows& queries, dim_t width, bool first, T* bias
     for (dim_t k = 0; k < part.dim; ++k) {
       for (int c = 0; c * kLanes<T> < width; ++c) {
         const Vec<T> value = hn::LoadU(d, block + k * width + c * kLanes<T>);
-        const auto hides = hn::Eq(value, hidden);
-        std::uint64_t bits = 0;
-        hn::StoreMaskBits(d, hides, reinterpret_cast<std::uint8_t*>(&bits));
-        visible[key + k] &= ~(bits << (c * kLanes<T>));
-        T* to = bias + (key + k) * width + c * kLanes<T>;
-        const Vec<T> sum = first ? hn::Zero(d) : hn::LoadU(d, to);
-        hn::StoreU(hn::Add(hn::IfThenZeroElse(hides, bounded(value)), sum), d, to);
+        const std::uint64_t hidden =
+            add_bias_vector(value, first, bias + (key + k) * width + c * kLanes<T>);
+        visible[key + k] &= ~(hidden << (c * kLanes<T>));
       }
+    }
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void add_bias_rows(const Rows& queries, dim_t width, bool first, T* bias,
+                                std::uint64_t* visible) {
+  const Tag<T> d;
+  RowReader<T> reader(queries);
+  HWY_ALIGN T row[kMaxColumns * HWY_MAX(kLanes<T>, 4)] = {};
+  for (dim_t x = 0; x < queries.count; ++x) {
+    const T* from = reader.read_1(x, 0, queries.dim);
+    if (queries.dim < width) {  // the last tile: nothing is read past the row
+      for (dim_t k = 0; k < queries.dim; ++k) row[k] = from[k];
+      from = row;
+    }
+    for (int c = 0; c * kLanes<T> < width; ++c) {
+      const Vec<T> value = hn::LoadU(d, from + c * kLanes<T>);
+      const std::uint64_t hidden = add_bias_vector(value, first, bias + x * width + c * kLanes<T>);
+      visible[x] &= ~(hidden << (c * kLanes<T>));
     }
   }
 }
@@ -282,7 +353,10 @@ void fill_pack(AttendKernels<T>* table) {
   table->pack_lanes = pack_lanes<T>;
   table->pack_values = pack_values<T>;
   table->unpack_lanes = unpack_lanes<T>;
+  table->copy_rows = copy_rows<T>;
+  table->row_products = row_products<T>;
   table->add_bias = add_bias<T>;
+  table->add_bias_rows = add_bias_rows<T>;
 }
 
 void pack_f32(AttendKernels<float>* table) {

@@ -175,6 +175,47 @@ HWY_INLINE Vec<double> tanh(Vec<double> x) {
 }
 #endif
 
+// score + bias · log2(e). The factor comes in two parts, so that a large bias is rounded once only.
+template <typename T>
+HWY_INLINE Vec<T> add_bias_in_base_2(Vec<T> score, Vec<T> bias) {
+  const Tag<T> d;
+  constexpr T kHigh = static_cast<T>(1.4426950408889634074);
+  constexpr T kLow = static_cast<T>(sizeof(T) == 4 ? 1.4426950408889634074 - double{kHigh}
+                                                   : 2.0355273740931033e-17);
+  return hn::MulAdd(bias, hn::Set(d, kHigh), hn::MulAdd(bias, hn::Set(d, kLow), score));
+}
+
+// score − slope · distance, the slope in two parts too.
+template <typename T>
+HWY_INLINE Vec<T> subtract_alibi(Vec<T> score, const TileMask<T>& mask, Vec<T> distance) {
+  const Tag<T> d;
+  score = hn::NegMulAdd(hn::Set(d, mask.slope_low), distance, score);
+  return hn::NegMulAdd(hn::Set(d, mask.slope), distance, score);
+}
+
+// The columns of a strip that hold a visible pair; visible: [kRows], null: all.
+template <typename T>
+HWY_INLINE StripColumns columns_of(const std::uint64_t* visible, int columns) {
+  if (visible == nullptr) return {0, static_cast<std::uint8_t>(columns)};
+  std::uint64_t any = 0;
+  for (int r = 0; r < kRows; ++r) any |= visible[r];
+  if (any == 0) return {0, 0};
+  const int first = __builtin_ctzll(any) / kLanes<T>;
+  const int last = (63 - __builtin_clzll(any)) / kLanes<T>;
+  return {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last - first + 1)};
+}
+
+// What is between a strip's scores and its weights.
+enum class Between { nothing, bits, terms };
+
+template <typename T>
+HWY_INLINE Between between_of(const TileMask<T>* mask, bool hides) {
+  if (mask != nullptr && (mask->bias != nullptr || mask->slope != T(0) || mask->softcap != T(0))) {
+    return Between::terms;
+  }
+  return hides ? Between::bits : Between::nothing;
+}
+
 // One element of storage.
 HWY_INLINE float widen(std::uint16_t bits, DType dtype) {
   return dtype == DType::bf16 ? to_float(BFloat16{bits}) : to_float(Float16{bits});

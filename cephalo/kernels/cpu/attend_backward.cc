@@ -1,0 +1,373 @@
+// Weights, gradients of scores and dq of one block of queries against one tile of keys.
+#include "cephalo/kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cephalo/kernels/cpu/attend_backward.cc"
+#include <hwy/foreach_target.h>
+
+#include "cephalo/kernels/cpu/dispatch.h"
+#include "cephalo/kernels/cpu/simd-inl.h"
+#include "cephalo/kernels/tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace cephalo::kernels::HWY_NAMESPACE {
+
+// One strip: kRows queries against the tile of keys.
+template <typename T>
+struct QueryStrip {
+  dim_t query;  // number of its first query in the block
+  dim_t width;
+  const TileMask<T>* mask;
+  const std::uint64_t* visible;  // [kRows], null: all
+};
+
+template <typename T>
+HWY_INLINE QueryStrip<T> strip_at(dim_t query, const KeyTile<T>& tile, const TileMask<T>* mask) {
+  const bool bits = mask != nullptr && mask->visible != nullptr;
+  return {query, tile.columns * kLanes<T>, mask, bits ? mask->visible + query : nullptr};
+}
+
+template <typename T>
+HWY_INLINE Vec<T> only_visible(const QueryStrip<T>& strip, int r, int c, Vec<T> x) {
+  if (strip.visible == nullptr) return x;
+  return hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), x);
+}
+
+// `from` plus what is added to the scores of query r of the strip: bias and alibi, base 2.
+template <typename T>
+HWY_INLINE Vec<T> add_terms(const QueryStrip<T>& strip, Vec<T> from, int r, int c) {
+  const Tag<T> d;
+  const TileMask<T>& mask = *strip.mask;
+  const dim_t row = strip.query + r;
+  if (mask.bias != nullptr) {
+    const T* bias = mask.bias + row * strip.width + c * kLanes<T>;
+    from = add_bias_in_base_2<T>(from, hn::LoadU(d, bias));
+  }
+  if (mask.slope != T(0)) {
+    const Vec<T> keys = hn::Iota(d, T(c * kLanes<T>));
+    const Vec<T> distance = hn::Abs(hn::Sub(hn::Set(d, mask.distance + T(row)), keys));
+    from = subtract_alibi<T>(from, mask, distance);
+  }
+  return from;
+}
+
+// Weights of a strip in which a bias, alibi or a softcap applies, from scores that were stored.
+template <typename T>
+HWY_NOINLINE void reweigh_stored(const QueryStrip<T>& strip, StripColumns columns,
+                                 const T* minus_lse, T* weights, T* slopes) {
+  const Tag<T> d;
+  const T softcap = strip.mask->softcap;
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = columns.first; c < columns.first + columns.count; ++c) {
+      const dim_t at = r * strip.width + c * kLanes<T>;
+      Vec<T> score = hn::LoadU(d, weights + at);
+      if (softcap != T(0)) {
+        const Vec<T> capped = tanh(hn::Div(score, hn::Set(d, softcap)));
+        score = hn::Mul(hn::Set(d, softcap), capped);
+        hn::StoreU(hn::NegMulAdd(capped, capped, hn::Set(d, T(1))), d, slopes + at);
+      }
+      score = hn::Add(score, add_terms(strip, hn::Set(d, minus_lse[r]), r, c));
+      hn::StoreU(only_visible(strip, r, c, exp2<T>(score)), d, weights + at);
+    }
+  }
+}
+
+// weights of n columns from c0 on; q: [head_dim][kRows], minus_lse: [kRows]
+template <int n, Between between, typename T>
+HWY_INLINE void reweigh_strip(const QueryStrip<T>& strip, const T* q, dim_t head_dim, const T* keys,
+                              int c0, const T* minus_lse, T* weights, T* slopes) {
+  const Tag<T> d;
+  constexpr int kN = kLanes<T>;
+  Raw<T> scores[kRows][n];
+  CEPHALO_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    // Without anything to add q · k begins at −lse.
+    const Vec<T> begin = between == Between::terms ? hn::Zero(d) : hn::Set(d, minus_lse[r]);
+    CEPHALO_UNROLL
+    for (int c = 0; c < n; ++c) scores[r][c] = begin.raw;
+  }
+  multiply<n, T>(q, keys + c0 * kN, strip.width, head_dim, scores);
+  CEPHALO_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    CEPHALO_UNROLL
+    for (int c = 0; c < n; ++c) {
+      Vec<T> x{scores[r][c]};
+      if constexpr (between != Between::terms) x = exp2<T>(x);
+      if constexpr (between == Between::bits) {
+        x = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c0 + c), x);
+      }
+      hn::StoreU(x, d, weights + r * strip.width + (c0 + c) * kN);
+    }
+  }
+  if constexpr (between == Between::terms) {
+    const StripColumns columns{static_cast<std::uint8_t>(c0), n};
+    reweigh_stored(strip, columns, minus_lse, weights, slopes);
+  }
+}
+
+template <Between between, typename T>
+HWY_INLINE void reweigh_columns(const QueryStrip<T>& strip, const QueryBlock<T>& block,
+                                const KeyTile<T>& tile, StripColumns columns, T* weights,
+                                T* slopes) {
+  const T* q = block.q + strip.query * block.head_dim;
+  const T* minus_lse = block.minus_lse + strip.query;
+  switch (columns.count) {
+    case 3:
+      return reweigh_strip<3, between>(strip, q, block.head_dim, tile.keys, columns.first,
+                                       minus_lse, weights, slopes);
+    case 2:
+      return reweigh_strip<2, between>(strip, q, block.head_dim, tile.keys, columns.first,
+                                       minus_lse, weights, slopes);
+    default:
+      return reweigh_strip<1, between>(strip, q, block.head_dim, tile.keys, columns.first,
+                                       minus_lse, weights, slopes);
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void reweigh(const QueryBlock<T>& block, const KeyTile<T>& tile,
+                          const TileMask<T>* mask, T* weights, T* slopes, StripColumns* strips) {
+  for (dim_t query = 0; query < block.count; query += kRows) {
+    const QueryStrip<T> strip = strip_at(query, tile, mask);
+    const StripColumns columns = columns_of<T>(strip.visible, tile.columns);
+    strips[query / kRows] = columns;
+    if (columns.count == 0) continue;
+    T* to = weights + query * strip.width;
+    T* slope = slopes + query * strip.width;
+    switch (between_of(mask, strip.visible != nullptr)) {
+      case Between::terms:
+        reweigh_columns<Between::terms>(strip, block, tile, columns, to, slope);
+        break;
+      case Between::bits:
+        reweigh_columns<Between::bits>(strip, block, tile, columns, to, slope);
+        break;
+      default:
+        reweigh_columns<Between::nothing>(strip, block, tile, columns, to, slope);
+    }
+  }
+}
+
+// What a mask does to the gradient of scores: dropout and the slope of the softcap.
+// dscores holds dcontext · v, without −delta.
+template <typename T>
+HWY_NOINLINE void differentiate_stored(const QueryStrip<T>& strip, StripColumns columns,
+                                       const T* minus_delta, const T* slopes, T* weights,
+                                       T* dscores) {
+  const Tag<T> d;
+  const TileMask<T>& mask = *strip.mask;
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = columns.first; c < columns.first + columns.count; ++c) {
+      const dim_t at = r * strip.width + c * kLanes<T>;
+      const Vec<T> weight = hn::LoadU(d, weights + at);
+      Vec<T> dweight = hn::LoadU(d, dscores + at);
+      if (mask.kept != nullptr) {
+        const auto kept = mask_of<T>(mask.kept[strip.query + r], c);
+        const Vec<T> grown = hn::Set(d, mask.grown);
+        dweight = hn::IfThenElseZero(kept, hn::Mul(dweight, grown));
+        hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(weight, grown)), d, weights + at);
+      }
+      Vec<T> dscore = hn::Mul(weight, hn::Add(dweight, hn::Set(d, minus_delta[r])));
+      if (mask.softcap != T(0)) dscore = hn::Mul(dscore, hn::LoadU(d, slopes + at));
+      hn::StoreU(only_visible(strip, r, c, dscore), d, dscores + at);
+    }
+  }
+}
+
+// dscores of n columns from c0 on; dcontext: [v_dim][kRows], minus_delta: [kRows]
+template <int n, Between between, typename T>
+HWY_INLINE void differentiate_strip(const QueryStrip<T>& strip, const T* dcontext, dim_t v_dim,
+                                    const T* values, int c0, const T* minus_delta, const T* slopes,
+                                    T* weights, T* dscores) {
+  const Tag<T> d;
+  constexpr int kN = kLanes<T>;
+  Raw<T> sums[kRows][n];
+  CEPHALO_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    const Vec<T> begin = between == Between::terms ? hn::Zero(d) : hn::Set(d, minus_delta[r]);
+    CEPHALO_UNROLL
+    for (int c = 0; c < n; ++c) sums[r][c] = begin.raw;
+  }
+  multiply<n, T>(dcontext, values + c0 * kN, strip.width, v_dim, sums);
+  CEPHALO_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    CEPHALO_UNROLL
+    for (int c = 0; c < n; ++c) {
+      const dim_t at = r * strip.width + (c0 + c) * kN;
+      Vec<T> x{sums[r][c]};
+      if constexpr (between != Between::terms) x = hn::Mul(x, hn::LoadU(d, weights + at));
+      // A hidden weight is 0, but what it multiplies may be no number.
+      if constexpr (between == Between::bits) {
+        x = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c0 + c), x);
+      }
+      hn::StoreU(x, d, dscores + at);
+    }
+  }
+  if constexpr (between == Between::terms) {
+    const StripColumns columns{static_cast<std::uint8_t>(c0), n};
+    differentiate_stored(strip, columns, minus_delta, slopes, weights, dscores);
+  }
+}
+
+template <Between between, typename T>
+HWY_INLINE void differentiate_columns(const QueryStrip<T>& strip, const QueryBlock<T>& block,
+                                      const KeyTile<T>& tile, StripColumns columns, const T* slopes,
+                                      T* weights, T* dscores) {
+  const T* dcontext = block.dcontext + strip.query * block.v_dim;
+  const T* minus_delta = block.minus_delta + strip.query;
+  switch (columns.count) {
+    case 3:
+      return differentiate_strip<3, between>(strip, dcontext, block.v_dim, tile.values,
+                                             columns.first, minus_delta, slopes, weights, dscores);
+    case 2:
+      return differentiate_strip<2, between>(strip, dcontext, block.v_dim, tile.values,
+                                             columns.first, minus_delta, slopes, weights, dscores);
+    default:
+      return differentiate_strip<1, between>(strip, dcontext, block.v_dim, tile.values,
+                                             columns.first, minus_delta, slopes, weights, dscores);
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void differentiate(const QueryBlock<T>& block, const KeyTile<T>& tile,
+                                const TileMask<T>* mask, const StripColumns* strips,
+                                const T* slopes, T* weights, T* dscores) {
+  const bool terms = mask != nullptr && (mask->kept != nullptr || mask->softcap != T(0));
+  for (dim_t query = 0; query < block.count; query += kRows) {
+    const QueryStrip<T> strip = strip_at(query, tile, mask);
+    const StripColumns columns = strips[query / kRows];
+    if (columns.count == 0) continue;
+    const dim_t at = query * strip.width;
+    if (terms) {
+      differentiate_columns<Between::terms>(strip, block, tile, columns, slopes + at, weights + at,
+                                            dscores + at);
+    } else if (strip.visible != nullptr) {
+      differentiate_columns<Between::bits>(strip, block, tile, columns, slopes + at, weights + at,
+                                           dscores + at);
+    } else {
+      differentiate_columns<Between::nothing>(strip, block, tile, columns, slopes + at,
+                                              weights + at, dscores + at);
+    }
+  }
+}
+
+// dq[r] += Σ over keys [begin, end) of dscores[r][key] · key_rows[key], n vectors of each.
+template <int n, typename T>
+HWY_INLINE void add_dq_strip(const T* HWY_RESTRICT dscores, dim_t width,
+                             const T* HWY_RESTRICT key_rows, dim_t key_stride, dim_t begin,
+                             dim_t end, T* HWY_RESTRICT dq) {
+  const Tag<T> d;
+  Raw<T> sums[kRows][n];
+  CEPHALO_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    CEPHALO_UNROLL
+    for (int c = 0; c < n; ++c) sums[r][c] = hn::LoadU(d, dq + r * key_stride + c * kLanes<T>).raw;
+  }
+#if !defined(__clang__)
+#pragma GCC unroll 4
+#endif
+  for (dim_t key = begin; key < end; ++key) {
+    Raw<T> x[n];
+    CEPHALO_UNROLL
+    for (int c = 0; c < n; ++c) {
+      x[c] = hn::LoadU(d, key_rows + key * key_stride + c * kLanes<T>).raw;
+    }
+    CEPHALO_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const Vec<T> w = hn::Set(d, dscores[r * width + key]);
+      CEPHALO_UNROLL
+      for (int c = 0; c < n; ++c) {
+        sums[r][c] = hn::MulAdd(w, Vec<T>{x[c]}, Vec<T>{sums[r][c]}).raw;
+      }
+    }
+  }
+  CEPHALO_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    CEPHALO_UNROLL
+    for (int c = 0; c < n; ++c) {
+      hn::StoreU(Vec<T>{sums[r][c]}, d, dq + r * key_stride + c * kLanes<T>);
+    }
+  }
+}
+
+// The same where a hidden key may be NaN or infinite, and 0 times it would be NaN.
+template <typename T>
+HWY_NOINLINE void add_dq_visible(const QueryStrip<T>& strip, const KeyTile<T>& tile,
+                                 const T* dscores, T* dq) {
+  const Tag<T> d;
+  for (int r = 0; r < kRows; ++r) {
+    for (dim_t key = 0; key < tile.count; ++key) {
+      if ((strip.visible[r] >> key & 1) == 0) continue;
+      const Vec<T> w = hn::Set(d, dscores[r * strip.width + key]);
+      for (dim_t k = 0; k < tile.key_stride; k += kLanes<T>) {
+        T* to = dq + r * tile.key_stride + k;
+        const Vec<T> x = hn::LoadU(d, tile.key_rows + key * tile.key_stride + k);
+        hn::StoreU(hn::MulAdd(w, x, hn::LoadU(d, to)), d, to);
+      }
+    }
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void add_dq(const QueryBlock<T>& block, const KeyTile<T>& tile,
+                         const TileMask<T>* mask, const StripColumns* strips, const T* dscores,
+                         T* dq) {
+  constexpr dim_t kN = kLanes<T>;
+  const dim_t vectors = tile.key_stride / kN;
+  for (dim_t query = 0; query < block.count; query += kRows) {
+    const StripColumns columns = strips[query / kRows];
+    if (columns.count == 0) continue;
+    const QueryStrip<T> strip = strip_at(query, tile, mask);
+    const T* from = dscores + query * strip.width;
+    T* to = dq + query * tile.key_stride;
+    if (HWY_UNLIKELY(!tile.finite_keys && strip.visible != nullptr)) {
+      add_dq_visible(strip, tile, from, to);
+      continue;
+    }
+    const dim_t begin = columns.first * kN;
+    const dim_t last = begin + columns.count * kN;
+    const dim_t end = last < tile.count ? last : tile.count;
+    for (dim_t v = 0; v < vectors;) {
+      const T* key_rows = tile.key_rows + v * kN;
+      const dim_t left = vectors - v;
+      // Four vectors are two and two rather than three and one.
+      if (left == 3 || left > 4) {
+        add_dq_strip<3>(from, strip.width, key_rows, tile.key_stride, begin, end, to + v * kN);
+        v += 3;
+      } else if (left >= 2) {
+        add_dq_strip<2>(from, strip.width, key_rows, tile.key_stride, begin, end, to + v * kN);
+        v += 2;
+      } else {
+        add_dq_strip<1>(from, strip.width, key_rows, tile.key_stride, begin, end, to + v * kN);
+        v += 1;
+      }
+    }
+  }
+}
+
+template <typename T>
+void fill_backward(BackwardKernels<T>* table) {
+  *table = {reweigh<T>, differentiate<T>, add_dq<T>};
+}
+
+void backward_f32(BackwardKernels<float>* table) {
+  fill_backward(table);
+}
+#if HWY_HAVE_FLOAT64
+void backward_f64(BackwardKernels<double>* table) {
+  fill_backward(table);
+}
+#endif
+
+}  // namespace cephalo::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace cephalo::kernels {
+void add_backward_kernels(Isa isa, BackwardKernels<float>* table) {
+  CEPHALO_FOR_ISA(isa, backward_f32)(table);
+}
+void add_backward_kernels(Isa isa, BackwardKernels<double>* table) {
+  CEPHALO_FOR_ISA_F64(isa, backward_f64)(table);
+}
+}  // namespace cephalo::kernels
+#endif
