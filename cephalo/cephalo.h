@@ -3,6 +3,7 @@
 // Everything public.
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/gradcheck.h"
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/ladder.h"
 #include "cephalo/attention/layer_file.h"

@@ -98,12 +98,12 @@ int run(int argc, char** argv) {
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
       "  cephalo inspect layer.safetensors        names, shapes, form, NaNs\n"
       "  cephalo run layer.safetensors x.npy -o y.npy\n"
+      "  cephalo gradcheck --mask 'window(3, 0)'  gradients against central differences\n"
       "  cephalo trace --help                     all that trace can do");
-  const std::pair<const char*, Verb> verbs[] = {{"trace", add_trace(program)},
-                                                {"run", add_run(program)},
-                                                {"convert", add_convert(program)},
-                                                {"inspect", add_inspect(program)},
-                                                {"bench", add_bench(program)}};
+  const std::pair<const char*, Verb> verbs[] = {
+      {"trace", add_trace(program)},         {"run", add_run(program)},
+      {"convert", add_convert(program)},     {"inspect", add_inspect(program)},
+      {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <system_error>
 
 #include "cli/verbs.h"
@@ -42,6 +43,22 @@ double parse_probability(const std::string& flag, const std::string& text) {
   double value = 0.0;
   if (!parse_whole(text, value) || !(value >= 0.0 && value < 1.0)) {
     throw UsageError(fmt::format("{}: '{}' is not a number from 0 to below 1", flag, text));
+  }
+  return value;
+}
+
+double parse_positive(const std::string& flag, const std::string& text) {
+  double value = 0.0;
+  if (!parse_whole(text, value) || !std::isfinite(value) || !(value > 0.0)) {
+    throw UsageError(fmt::format("{}: '{}' is not a number above 0", flag, text));
+  }
+  return value;
+}
+
+double parse_tolerance(const std::string& flag, const std::string& text) {
+  double value = 0.0;
+  if (!parse_whole(text, value) || !std::isfinite(value) || !(value >= 0.0)) {
+    throw UsageError(fmt::format("{}: '{}' is not a number from 0 on", flag, text));
   }
   return value;
 }

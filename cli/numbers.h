@@ -11,5 +11,7 @@ std::int64_t parse_integer(const std::string& flag, const std::string& text, std
                            std::int64_t high);
 std::uint64_t parse_seed(const std::string& flag, const std::string& text);
 double parse_probability(const std::string& flag, const std::string& text);  // in [0, 1)
+double parse_positive(const std::string& flag, const std::string& text);     // finite, > 0
+double parse_tolerance(const std::string& flag, const std::string& text);    // finite, >= 0
 
 }  // namespace cephalo::cli

@@ -207,50 +207,6 @@ TEST(AttendTest, float32_queries_over_16_bit_keys_and_values) {
   }
 }
 
-// The mask of a golden case, by the definitions in make_golden.py.
-Mask golden_mask(const nlohmann::json& c) {
-  const std::string name = c.at("case");
-  const auto dim = [&](const char* key) { return c.at(key).get<dim_t>(); };
-  const dim_t q = dim("q_tokens"), kv = dim("kv_tokens");
-  const auto random_keep = [&] {
-    const Tensor draws = TorchGenerator(21).randn({q, kv});
-    Tensor flags = Tensor::zeros({q, kv}, DType::boolean);
-    for (dim_t k = 0; k < q * kv; ++k) {
-      flags.mutable_data_as<bool>()[k] = draws.data_as<float>()[k] > -0.5F;
-    }
-    return flags;
-  };
-  const auto ids = [](dim_t tokens) {
-    Tensor t = Tensor::empty({tokens}, DType::i64);
-    for (dim_t k = 0; k < tokens; ++k) t.mutable_data_as<std::int64_t>()[k] = k * 3 / tokens;
-    return t;
-  };
-  if (name == "causal") return causal();
-  if (name == "causal_top_left") return causal() & positions(Align::top_left);
-  if (name == "prefix") return causal(2);
-  if (name == "window") return window(2, 1);
-  if (name == "causal_window") return causal() & window(2, 0);
-  if (name == "lengths") {
-    std::vector<dim_t> kv_len = {kv, std::max<dim_t>(1, kv - 2)};
-    kv_len.resize(static_cast<std::size_t>(dim("batch")));
-    return lengths(kv_len) & positions(Align::top_left);
-  }
-  if (name == "documents") return documents(ids(q), ids(kv));
-  if (name == "keep") return keep(random_keep());
-  if (name == "drop") return drop(random_keep());
-  if (name == "causal_keep") return keep(random_keep()) & causal();
-  if (name == "bias") return bias(TorchGenerator(22).randn({q, kv}));
-  if (name == "alibi") {
-    std::vector<float> slopes;
-    for (dim_t h = 0; h < dim("num_heads"); ++h) {
-      slopes.push_back(static_cast<float>(
-          std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(dim("num_heads")))));
-    }
-    return alibi(slopes);
-  }
-  return {};
-}
-
 TEST(AttendTest, equals_pytorch_on_every_mask_and_grouping) {
   int compared = 0;
   const auto golden = testing::read_golden("attend.json");
@@ -268,7 +224,7 @@ TEST(AttendTest, equals_pytorch_on_every_mask_and_grouping) {
     for (const DType dtype : {DType::f64, DType::f32}) {
       const double bound = dtype == DType::f64 ? 1e-12 : 1e-6;
       const AttendResult r = attend(Tensor::copy(q, dtype), Tensor::copy(k, dtype),
-                                    Tensor::copy(v, dtype), golden_mask(c), options);
+                                    Tensor::copy(v, dtype), testing::golden_mask(c), options);
       EXPECT_LE(testing::golden_difference(c.at("context"), r.context), bound) << c.at("case");
       EXPECT_LE(testing::golden_difference(c.at("weights"), r.weights), bound) << c.at("case");
       Tensor lse = Tensor::copy(r.lse);

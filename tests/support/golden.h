@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cephalo/core/tensor.h"
+#include "cephalo/core/mask.h"
 
 namespace cephalo::testing {
 
@@ -17,5 +17,8 @@ double golden_magnitude(const nlohmann::json& golden);  // max |value|
 
 // How many of the sampled float32 (float64) numbers differ in any bit.
 int golden_differing_bits(const nlohmann::json& golden, const TensorView& ours);
+
+// The mask of a case of attend.json, by the definitions in make_golden.py.
+Mask golden_mask(const nlohmann::json& c);
 
 }  // namespace cephalo::testing
