@@ -1,6 +1,7 @@
 #include "cephalo/attention/packed_linear.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "cephalo/attention/tiles.h"
 #include "cephalo/core/fail.h"
@@ -13,6 +14,8 @@ namespace {
 // A block of A (kRowBlock × kDepth) stays in the L2 cache while panels of B pass by.
 constexpr dim_t kDepth = 384;
 constexpr dim_t kRowBlock = 192;
+constexpr dim_t kStrip = 64;  // steps of the inner dimension that are laid out at a time
+static_assert(kDepth % kStrip == 0);
 
 const std::byte* row_address(const TensorView& t, dim_t row, dim_t column) {
   return static_cast<const std::byte*>(t.data()) +
@@ -27,16 +30,32 @@ kernels::Rows rows_of(const TensorView& t, dim_t begin, dim_t count, dim_t colum
   return {addresses, count, dim, t.strides()[1], t.dtype()};
 }
 
+// Are columns dense and rows not? Then neighbours of a tile are neighbours in memory already.
+bool has_dense_columns(const TensorView& t) {
+  return t.strides()[0] == 1 && (t.strides()[1] != 1 || t.dim(0) == 1);
+}
+
+// Columns [begin, begin + count) of such a t: [rows, columns], elements from `row` on.
+kernels::Rows columns_of(const TensorView& t, dim_t begin, dim_t count, dim_t row, dim_t dim,
+                         const void** addresses) {
+  for (dim_t k = 0; k < count; ++k) addresses[k] = row_address(t, row, begin + k);
+  return {addresses, count, dim, 1, t.dtype()};
+}
+
 }  // namespace
 
 PackedLinear::PackedLinear(const TensorView& weight, const TensorView& bias, DType steps)
     : width_(weight.dim(0)), d_in_(weight.dim(1)), steps_(steps), isa_(current_isa()) {
   if (bias.numel() > 0) bias_ = Tensor::copy(bias, steps);
-  steps == DType::f64 ? pack<double>(weight) : pack<float>(weight);
+  if (has_dense_columns(weight)) {
+    steps == DType::f64 ? pack_columns<double>(weight) : pack_columns<float>(weight);
+  } else {
+    steps == DType::f64 ? pack_rows<double>(weight) : pack_rows<float>(weight);
+  }
 }
 
 template <typename T>
-void PackedLinear::pack(const TensorView& weight) {
+void PackedLinear::pack_rows(const TensorView& weight) {
   const auto& kernels = kernels::attend_kernels<T>(isa_);
   const dim_t columns = kernels::kMaxColumns * kernels.lanes;
   const dim_t panels = (width_ + columns - 1) / columns;
@@ -58,8 +77,32 @@ void PackedLinear::pack(const TensorView& weight) {
 }
 
 template <typename T>
-void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out, Finish finish,
-                            const void* context) const {
+void PackedLinear::pack_columns(const TensorView& weight) {
+  const auto& kernels = kernels::attend_kernels<T>(isa_);
+  const dim_t columns = kernels::kMaxColumns * kernels.lanes;
+  const dim_t panels = (width_ + columns - 1) / columns;
+  panels_ = Tensor::empty({d_in_ * panels * columns}, steps_);
+  T* to = panels_.mutable_data_as<T>();
+  std::atomic<bool> finite{true};
+  const Region region{.pieces = (d_in_ + kStrip - 1) / kStrip,
+                      .flops = static_cast<double>(panels_.numel())};
+  parallel_for(region, [&](dim_t strip, std::byte*) {
+    const void* addresses[kStrip];
+    const dim_t begin = strip * kStrip;
+    const dim_t k = begin / kDepth * kDepth;
+    const dim_t depth = std::min(kDepth, d_in_ - k);
+    const dim_t count = std::min(kStrip, d_in_ - begin);
+    if (!kernels.pack_slices(columns_of(weight, begin, count, 0, width_, addresses), columns,
+                             depth * columns, to + k * panels * columns + (begin - k) * columns)) {
+      finite = false;
+    }
+  });
+  finite_ = finite;
+}
+
+template <typename T>
+void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out,
+                            const Epilogue& epilogue) const {
   const auto& kernels = kernels::gemm_kernels<T>(isa_);
   const auto& packing = kernels::attend_kernels<T>(isa_);
   const dim_t rows = x.dim(0);
@@ -69,17 +112,19 @@ void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out, F
   const dim_t row_blocks = (rows + row_block - 1) / row_block;
   // Few rows are shared out by columns; what must be finished row by row is not.
   const dim_t wanted = (4 * threads() + row_blocks - 1) / row_blocks;
-  const dim_t groups = finish != nullptr ? 1 : std::clamp<dim_t>(wanted, 1, (panels + 3) / 4);
+  const dim_t groups =
+      epilogue.finish != nullptr ? 1 : std::clamp<dim_t>(wanted, 1, (panels + 3) / 4);
   const T* bias = bias_.numel() > 0 ? bias_.data_as<T>() : nullptr;
   const T* b = panels_.data_as<T>();
   T* c = out.mutable_data_as<T>();
   const dim_t c_stride = out.strides()[0];
+  const bool across = has_dense_columns(x);
   const Region region{
       .pieces = row_blocks * groups,
       .flops = 2.0 * static_cast<double>(rows) * static_cast<double>(width_) *
                static_cast<double>(d_in_) / kFusedSpeed,
-      .scratch_bytes = static_cast<std::size_t>(row_block) *
-                       (static_cast<std::size_t>(kDepth) * sizeof(T) + sizeof(void*))};
+      .scratch_bytes = static_cast<std::size_t>(row_block * kDepth) * sizeof(T) +
+                       static_cast<std::size_t>(across ? kDepth : row_block) * sizeof(void*)};
   parallel_for(region, [&](dim_t piece, std::byte* scratch) {
     T* a = reinterpret_cast<T*>(scratch);
     auto** addresses = reinterpret_cast<const void**>(a + row_block * kDepth);
@@ -89,32 +134,44 @@ void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out, F
     const dim_t panel_end = (piece % groups + 1) * panels / groups;
     for (dim_t k = 0; k < d_in_; k += kDepth) {
       const dim_t depth = std::min(kDepth, d_in_ - k);
-      packing.pack_broadcast(rows_of(x, row, count, k, depth, addresses), a);
+      if (across) {
+        packing.pack_slices(columns_of(x, k, depth, row, count, addresses), kernels.rows,
+                            depth * kernels.rows, a);
+      } else {
+        packing.pack_broadcast(rows_of(x, row, count, k, depth, addresses), a);
+      }
       const bool last = k + depth == d_in_;
       for (dim_t panel = panel_begin; panel < panel_end; ++panel) {
         const dim_t column = panel * columns;
         kernels.multiply_panel({a, b + k * panels * columns + panel * depth * columns, depth, count,
                                 std::min(columns, width_ - column), kernels::kMaxColumns,
-                                c + row * c_stride + column, c_stride, k == 0,
+                                c + row * c_stride + column, c_stride, k == 0 && !epilogue.add,
                                 last && bias != nullptr ? bias + column : nullptr});
       }
     }
-    if (finish != nullptr) finish(context, row, row + count);
+    if (epilogue.finish != nullptr) epilogue.finish(epilogue.context, row, row + count);
   });
 }
 
 void PackedLinear::apply(const TensorView& x, const MutableTensorView& out, Finish finish,
                          const void* context) const {
   if (x.dim(0) == 0 || width_ == 0) return;
+  const Epilogue epilogue{.finish = finish, .context = context};
   if (out.dtype() != steps_) {
     Tensor wide = Tensor::empty(out.shape(), steps_);
     apply(x, wide, finish, context);
     out.copy_from(wide);
   } else if (steps_ == DType::f64) {
-    multiply<double>(x, out, finish, context);
+    multiply<double>(x, out, epilogue);
   } else {
-    multiply<float>(x, out, finish, context);
+    multiply<float>(x, out, epilogue);
   }
+}
+
+void PackedLinear::apply_adding(const TensorView& x, const MutableTensorView& out) const {
+  if (x.dim(0) == 0 || width_ == 0) return;
+  const Epilogue epilogue{.add = true};
+  steps_ == DType::f64 ? multiply<double>(x, out, epilogue) : multiply<float>(x, out, epilogue);
 }
 
 }  // namespace cephalo

@@ -11,8 +11,9 @@ namespace cephalo {
 
 // A matrix laid out for the GEMM, once, to be used many times; immutable.
 //
-// weight: [width, d_in], any strides and floating type (a transposed view serves the backward
-// pass); arithmetic is float32, float64 for `steps` = float64.
+// weight: [width, d_in], any strides and floating type; arithmetic is float32, float64 for `steps`
+// = float64. Dense rows and dense columns (a transposed view, as the backward pass has) are both
+// laid out at full speed.
 class PackedLinear {
  public:
   PackedLinear(const TensorView& weight, const TensorView& bias, DType steps);
@@ -20,6 +21,9 @@ class PackedLinear {
   dim_t width() const { return width_; }
   dim_t d_in() const { return d_in_; }
   std::size_t bytes() const { return panels_.bytes() + bias_.bytes(); }
+
+  // Of a weight with dense columns: has it neither NaN nor infinity? Not known (true) of others.
+  bool finite() const { return finite_; }
 
   // x: [rows, d_in], any strides -> out: [rows, width] = x weightᵀ + bias, rows dense, any floating
   // type. Every element is one chain over d_in ascending in fixed blocks, whatever the threads.
@@ -29,12 +33,22 @@ class PackedLinear {
   void apply(const TensorView& x, const MutableTensorView& out, Finish finish = nullptr,
              const void* context = nullptr) const;
 
+  // out: [rows, width] += x weightᵀ + bias, elements of `steps`; the same chain, which begins with
+  // what is there.
+  void apply_adding(const TensorView& x, const MutableTensorView& out) const;
+
  private:
+  struct Epilogue {
+    bool add = false;
+    Finish finish = nullptr;
+    const void* context = nullptr;
+  };
   template <typename T>
-  void pack(const TensorView& weight);
+  void pack_rows(const TensorView& weight);
   template <typename T>
-  void multiply(const TensorView& x, const MutableTensorView& out, Finish finish,
-                const void* context) const;
+  void pack_columns(const TensorView& weight);
+  template <typename T>
+  void multiply(const TensorView& x, const MutableTensorView& out, const Epilogue& epilogue) const;
 
   dim_t width_;
   dim_t d_in_;
@@ -42,6 +56,7 @@ class PackedLinear {
   Isa isa_;        // whose layout this is
   Tensor panels_;  // [d_in / depth][width / columns][depth][columns]
   Tensor bias_;    // [width], or empty
+  bool finite_ = true;
 };
 
 }  // namespace cephalo

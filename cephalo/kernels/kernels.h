@@ -104,6 +104,10 @@ struct AttendKernels {
   void (*pack_lanes)(const Rows& from, T scale, dim_t width, T* to);
   // [dim / rows][value_stride], inside [count][rows]; false when a number is NaN or infinite.
   bool (*pack_values)(const Rows& from, dim_t value_stride, T* to);
+  // Rows cut into slices of `width` elements (`rows`, or vectors of `lanes`), for products over the
+  // rows: [dim / width][slice_stride], inside [count][width], filled up with zeros; nothing is
+  // transposed. False when a number is NaN or infinite.
+  bool (*pack_slices)(const Rows& from, dim_t width, dim_t slice_stride, T* to);
 
   // [count][to_stride], filled up with zeros; false as above.
   bool (*copy_rows)(const Rows& from, dim_t to_stride, T* to);

@@ -205,6 +205,71 @@ TEST(PackedLinearTest, nan_and_infinity_stay_in_their_row_and_column) {
   }
 }
 
+TEST(PackedLinearTest, transposed_views_give_the_bits_of_their_copies) {
+  TorchGenerator generator(2);
+  for (int round = 0; round < 60; ++round) {
+    const dim_t rows = generator.randint(1, 220);
+    const dim_t width = generator.randint(1, 131);
+    const dim_t d_in =
+        generator.keeps(0.3) ? generator.randint(370, 1001) : generator.randint(1, 70);
+    const DType steps = generator.keeps(0.3) ? DType::f64 : DType::f32;
+    const DType type = kTypes[generator.randint(0, 4)];
+    SCOPED_TRACE(fmt::format("round {}: {} x {} x {} {}", round, rows, width, d_in, name(type)));
+    const Tensor x = normal({d_in, rows + 2}, 1, type);
+    const Tensor weight = normal({d_in, width + 3}, 2, type);
+    const TensorView x_across = transpose(x.slice(1, 1, rows + 1), 0, 1);
+    const TensorView weight_across = transpose(weight.slice(1, 2, width + 2), 0, 1);
+    Tensor plain = Tensor::empty({rows, width}, steps);
+    PackedLinear(Tensor::copy(weight_across), {}, steps)
+        .apply(Tensor::copy(x_across), plain.mutable_view());
+    Tensor ours = Tensor::full({rows, width}, std::nan(""), steps);
+    PackedLinear(weight_across, {}, steps).apply(x_across, ours.mutable_view());
+    ASSERT_TRUE(same_bits(ours, plain));
+  }
+}
+
+TEST(PackedLinearTest, adding_begins_with_what_is_there_for_any_number_of_threads) {
+  const Tensor x = normal({900, 210}, 1);
+  const Tensor weight = normal({900, 77}, 2);
+  const Tensor before = normal({210, 77}, 3);
+  for (const DType steps : {DType::f32, DType::f64}) {
+    const PackedLinear linear(transpose(weight, 0, 1), {}, steps);
+    Tensor one;
+    for (const int count : {1, 2, 3, 7}) {
+      const UseThreads limit(count);
+      Tensor sum = Tensor::copy(before, steps);
+      linear.apply_adding(transpose(x, 0, 1), sum.mutable_view());
+      if (count == 1) {
+        const Product plain = plain_product(transpose(x, 0, 1), transpose(weight, 0, 1), {});
+        for (dim_t k = 0; k < sum.numel(); ++k) {
+          const auto at = static_cast<std::size_t>(k);
+          const double there = before.at({k / 77, k % 77});
+          const double expected = plain.exact[at] + there;
+          ASSERT_NEAR(sum.at({k / 77, k % 77}), expected,
+                      bound_of(901, plain.magnitude[at] + std::abs(there), expected, steps, steps));
+        }
+        one = std::move(sum);
+      } else {
+        EXPECT_TRUE(same_bits(sum, one)) << count;
+      }
+    }
+  }
+}
+
+TEST(PackedLinearTest, it_tells_whether_dense_columns_are_finite) {
+  Tensor x = normal({130, 61}, 1);
+  EXPECT_TRUE(PackedLinear(transpose(x, 0, 1), {}, DType::f32).finite());
+  for (const double bad : {std::nan(""), -std::numeric_limits<double>::infinity()}) {
+    for (const auto& [r, c] : {std::pair{0, 0}, std::pair{129, 60}, std::pair{64, 47}}) {
+      const double good = x.at({r, c});
+      x.set({r, c}, bad);
+      EXPECT_FALSE(PackedLinear(transpose(x, 0, 1), {}, DType::f32).finite()) << r << " " << c;
+      EXPECT_FALSE(PackedLinear(transpose(x, 0, 1), {}, DType::f64).finite()) << r << " " << c;
+      x.set({r, c}, good);
+    }
+  }
+}
+
 // The layer on it.
 
 struct LayerCase {

@@ -168,6 +168,49 @@ HWY_NOINLINE bool pack_values(const Rows& from, dim_t value_stride, T* to) {
   return hn::AllTrue(d, hn::Eq(poison, hn::Zero(d))) && tail_poison == T(0);
 }
 
+// Four rows at a time: their pieces of a slice are neighbours, so whole cache lines are written.
+template <class D, typename T>
+HWY_INLINE bool cut_rows(D d, const Rows& from, dim_t width, dim_t slice_stride, T* to) {
+  constexpr dim_t kStep = static_cast<dim_t>(hn::MaxLanes(D()));
+  const dim_t chunk = kChunk / width * width;
+  RowReader<T> reader(from);
+  const T* rows[4];
+  auto poison = hn::Zero(d);  // 0 · x is 0 exactly when x is finite
+  T tail_poison = T(0);
+  for (dim_t row = 0; row < from.count; row += 4) {
+    const dim_t count = from.count - row < 4 ? from.count - row : 4;
+    for (dim_t begin = 0; begin < from.dim; begin += chunk) {
+      const dim_t n = from.dim - begin < chunk ? from.dim - begin : chunk;
+      reader.read_4(row, begin, n, rows);
+      T* slice = to + begin / width * slice_stride + row * width;
+      dim_t k = 0;
+      for (; k + width <= n; k += width, slice += slice_stride) {
+        for (dim_t x = 0; x < count; ++x) {
+          for (dim_t part = 0; part < width; part += kStep) {
+            const auto value = hn::LoadU(d, rows[x] + k + part);
+            poison = hn::MulAdd(value, hn::Zero(d), poison);
+            hn::StoreU(value, d, slice + x * width + part);
+          }
+        }
+      }
+      for (dim_t x = 0; k < n && x < count; ++x) {
+        for (dim_t part = 0; part < width; ++part) {
+          const T value = k + part < n ? rows[x][k + part] : T(0);
+          tail_poison += value * T(0);
+          slice[x * width + part] = value;
+        }
+      }
+    }
+  }
+  return hn::AllTrue(d, hn::Eq(poison, hn::Zero(d))) && tail_poison == T(0);
+}
+
+template <typename T>
+HWY_NOINLINE bool pack_slices(const Rows& from, dim_t width, dim_t slice_stride, T* to) {
+  if (width % kLanes<T> == 0) return cut_rows(Tag<T>(), from, width, slice_stride, to);
+  return cut_rows(hn::CappedTag<T, kRows>(), from, width, slice_stride, to);
+}
+
 template <typename T>
 HWY_NOINLINE bool copy_rows(const Rows& from, dim_t to_stride, T* to) {
   RowReader<T> reader(from);
@@ -352,6 +395,7 @@ void fill_pack(AttendKernels<T>* table) {
   table->pack_broadcast = pack_broadcast<T>;
   table->pack_lanes = pack_lanes<T>;
   table->pack_values = pack_values<T>;
+  table->pack_slices = pack_slices<T>;
   table->unpack_lanes = unpack_lanes<T>;
   table->copy_rows = copy_rows<T>;
   table->row_products = row_products<T>;
