@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cephalo/attention/kv_cache.h"
+#include "cephalo/attention/layer_pass.h"
 #include "cephalo/attention/packed_linear.h"
 #include "cephalo/attention/parameters.h"
 #include "cephalo/attention/problem.h"
@@ -32,8 +33,14 @@ struct LayerCall {
 
 // The six steps on the fused engine: q, k and v in one product, heads split and merged by strides
 // alone. output: [batch · tokens, d_out], dense rows, any floating type (without an output
-// projection it is context_width wide).
+// projection it is context_width wide). `pass`, when given, gets q, k, v, context and lse.
 void run_fused_layer(const Parameters& parameters, const PackedParameters& packed,
-                     const LayerCall& call, const MutableTensorView& output);
+                     const LayerCall& call, const MutableTensorView& output,
+                     LayerPass* pass = nullptr);
+
+// Columns [begin, begin + heads · dim) of rows: [batch · tokens, width], as
+// [batch, heads, tokens, dim]: split and transposed by strides alone.
+MutableTensorView heads_of(const MutableTensorView& rows, dim_t batch, dim_t begin, dim_t heads,
+                           dim_t dim);
 
 }  // namespace cephalo

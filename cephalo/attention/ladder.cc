@@ -4,21 +4,39 @@
 #include <array>
 #include <utility>
 
+#include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/reference.h"
 #include "cephalo/attention/trace_recorder.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/ops.h"
 #include "cephalo/core/views.h"
 
 namespace cephalo {
 namespace {
 
+// x: [batch, tokens, d] or [tokens, d] -> [batch, tokens, d]
+TensorView with_batch(const TensorView& x) {
+  return x.rank() == 3 ? x : broadcast_to(x, {1, x.dim(0), x.dim(1)});
+}
+
+// x3: [batch, tokens, d] -> [batch, 1, tokens, d]
+TensorView as_one_head(const TensorView& x3) {
+  return {x3.data(),
+          x3.dtype(),
+          {x3.dim(0), 1, x3.dim(1), x3.dim(2)},
+          {x3.strides()[0], 0, x3.strides()[1], x3.strides()[2]}};
+}
+
+void check_rank(const TensorView& x, const char* function) {
+  require(x.rank() == 2 || x.rank() == 3, "{}: x {} must be [tokens, d] or [batch, tokens, d]",
+          function, x.shape());
+}
+
 // x: [batch, tokens, d] or [tokens, d], as one head that is its own query, key and value.
 AttendResult attend_to_itself(const TensorView& x, StepSink* sink) {
-  require(x.rank() == 2 || x.rank() == 3,
-          "simple_attention: x {} must be [tokens, d] or [batch, tokens, d]", x.shape());
-  const TensorView x3 = x.rank() == 3 ? x : broadcast_to(x, {1, x.dim(0), x.dim(1)});
-  const TensorView head(x3.data(), x3.dtype(), {x3.dim(0), 1, x3.dim(1), x3.dim(2)},
-                        {x3.strides()[0], 0, x3.strides()[1], x3.strides()[2]});
+  check_rank(x, "simple_attention");
+  const TensorView x3 = with_batch(x);
+  const TensorView head = as_one_head(x3);
   if (sink != nullptr) sink->step("x", x3);
   const AttendOptions options{.scale = 1.0, .return_weights = true};
   const Mask none;
@@ -60,6 +78,20 @@ Trace trace_simple_attention(const TensorView& x) {
                           .mask = "none"});
   attend_to_itself(x, &recorder);
   return recorder.take();
+}
+
+Tensor simple_attention_backward(const TensorView& x, const TensorView& dcontext) {
+  check_rank(x, "simple_attention_backward");
+  require(dcontext.shape() == x.shape(), "simple_attention_backward: dcontext is {}, x is {}",
+          dcontext.shape(), x.shape());
+  if (x.numel() == 0) return Tensor::zeros(x.shape(), x.dtype());
+  const TensorView head = as_one_head(with_batch(x));
+  const AttendOptions options{.scale = 1.0, .return_lse = true};
+  const AttendResult forward = attend(head, head, head, {}, options);
+  const AttendGradients d =
+      attend_backward({forward.context, forward.lse, as_one_head(with_batch(dcontext))}, head, head,
+                      head, {}, options);
+  return add(add(d.dq, d.dk), d.dv).reshaped(x.shape());
 }
 
 SelfAttention::SelfAttention(const SelfAttentionOptions& o)
@@ -128,6 +160,11 @@ FastMultiHeadAttention::FastMultiHeadAttention(const FastMultiHeadAttentionOptio
 
 Tensor FastMultiHeadAttention::operator()(const TensorView& x, const TensorView& mask) const {
   return (*this)(x, CallOptions{.mask = keep(Tensor::copy(mask, DType::boolean))});
+}
+
+TrainResult FastMultiHeadAttention::forward_train(const TensorView& x,
+                                                  const TensorView& mask) const {
+  return forward_train(x, CallOptions{.mask = keep(Tensor::copy(mask, DType::boolean))});
 }
 
 MultiHeadAttentionOptions preset(const std::string& wanted) {

@@ -17,6 +17,8 @@ struct SimpleAttention {
 };
 SimpleAttention simple_attention(const TensorView& x);
 Trace trace_simple_attention(const TensorView& x);
+// dcontext: x's shape -> dx, x's shape: x is query, key and value at once. float32 or float64.
+Tensor simple_attention_backward(const TensorView& x, const TensorView& dcontext);
 
 // Rung 2: one head, nothing hidden. Form::raw stores W_query … in × out and draws torch.rand.
 struct SelfAttentionOptions {
@@ -95,6 +97,8 @@ struct FastMultiHeadAttention : MultiHeadAttention {
   explicit FastMultiHeadAttention(const FastMultiHeadAttentionOptions& options);
   using MultiHeadAttention::operator();
   Tensor operator()(const TensorView& x, const TensorView& mask) const;
+  using MultiHeadAttention::forward_train;
+  TrainResult forward_train(const TensorView& x, const TensorView& mask) const;
 };
 
 // Sizes of well-known models' attention layers: gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, gpt3.

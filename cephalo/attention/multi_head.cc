@@ -227,8 +227,8 @@ void MultiHeadAttention::check_cache(const TensorView& x, const CallOptions& cal
 
 // rows: [batch · tokens, width]
 void MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions& call,
-                                       const AttendOptions& options,
-                                       const MutableTensorView& rows) const {
+                                       const AttendOptions& options, const MutableTensorView& rows,
+                                       LayerPass* pass) const {
   const bool cross = call.kv != nullptr || parameters_.sizes().d_kv != parameters_.sizes().d_in;
   const bool fits =
       packed_ != nullptr && (cross ? packed_->q.has_value() : packed_->qkv.has_value());
@@ -239,7 +239,7 @@ void MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions& c
   LayerCall wanted{with_batch(x), {},         mask,        options_.rotary,
                    options,       call.cache, call.counts, rung_.name};
   if (cross) wanted.kv = with_batch(call.kv != nullptr ? *call.kv : x);
-  run_fused_layer(parameters_, *packed, wanted, rows);
+  run_fused_layer(parameters_, *packed, wanted, rows, pass);
 }
 
 Shape MultiHeadAttention::output_shape(const TensorView& x) const {
@@ -272,20 +272,29 @@ void MultiHeadAttention::check_call(const TensorView& x, const CallOptions& call
           "{}: counts belong to the sequences of a cache, and there is none", rung_.name);
 }
 
-Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
-                                   StepSink* sink) const {
+Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call, StepSink* sink,
+                                   LayerPass* pass) const {
   check_input(x, call.kv != nullptr ? *call.kv : x);
   check_call(x, call);
   const UseThreads limit(call.threads);
   const AttendOptions attending = attend_options(call);
   const Engine engine = sink != nullptr ? Engine::reference : choose_engine(attending, rung_.name);
-  if (engine == Engine::fused) {
-    const Shape shape = output_shape(x);
-    const dim_t width = shape[-1];
-    Tensor y = Tensor::empty({width == 0 ? 0 : numel(shape) / width, width}, x.dtype());
-    forward_fused(x, call, attending, y.mutable_view());
-    return std::move(y).reshaped(shape);
+  if (pass != nullptr) {
+    pass->options = attending;
+    pass->options.generator = nullptr;  // a copy of it is in the pass
+    pass->options.threads = call.threads;
   }
+  if (engine != Engine::fused) return forward_reference(x, call, attending, sink, pass);
+  const Shape shape = output_shape(x);
+  const dim_t width = shape[-1];
+  Tensor y = Tensor::empty({width == 0 ? 0 : numel(shape) / width, width}, x.dtype());
+  forward_fused(x, call, attending, y.mutable_view(), pass);
+  return std::move(y).reshaped(shape);
+}
+
+Tensor MultiHeadAttention::forward_reference(const TensorView& x, const CallOptions& call,
+                                             const AttendOptions& options, StepSink* sink,
+                                             LayerPass* pass) const {
   require(call.cache == nullptr, "{}: the reference engine of the layer has no cache", rung_.name);
   const ParameterSizes& sizes = parameters_.sizes();
   const DType steps = parameters_.dtype() == DType::f64 ? DType::f64 : DType::f32;
@@ -299,7 +308,7 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
   // 1  PROJECT
   Tensor q = project(x3, parameters_.q_weight(), parameters_.q_bias(), steps);
   Tensor k = project(kv3, parameters_.k_weight(), parameters_.k_bias(), steps);
-  const Tensor v = project(kv3, parameters_.v_weight(), parameters_.v_bias(), steps);
+  Tensor v = project(kv3, parameters_.v_weight(), parameters_.v_bias(), steps);
   show(sink, {{"q", &q}, {"k", &k}, {"v", &v}});
 
   // 2  SPLIT
@@ -322,6 +331,8 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
   show(sink, {{"q_heads", &q_heads}, {"k_heads", &k_heads}, {"v_heads", &v_heads}});
 
   // 4  ATTEND
+  AttendOptions attending = options;
+  attending.return_lse = pass != nullptr;
   const AttendProblem problem =
       make_problem(q_heads, k_heads, v_heads, mask, attending, rung_.name);
   AttendResult attended = attend_reference(problem, sink);
@@ -335,8 +346,18 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
   if (sizes.out_proj) {
     output = project(context, parameters_.out_weight(), parameters_.out_bias(), x.dtype());
     show(sink, "output", output);
+  } else if (x.dtype() == steps && pass == nullptr) {
+    output = std::move(context);
   } else {
-    output = x.dtype() == steps ? std::move(context) : Tensor::copy(context, x.dtype());
+    output = Tensor::copy(context, x.dtype());
+  }
+  if (pass != nullptr) {
+    pass->q = q_heads;
+    pass->k = k_heads;
+    pass->v = v_heads;
+    pass->context = view(context, {q.dim(0) * q.dim(1), sizes.context_width()});
+    pass->lse = std::move(attended.lse);
+    pass->memory = {std::move(q), std::move(k), std::move(v), std::move(context)};
   }
   if (x.rank() == 3) return output;
   const Shape without_batch{output.dim(1), output.dim(2)};

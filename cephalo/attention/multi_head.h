@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/attention/gradients.h"
 #include "cephalo/attention/parameters.h"
 #include "cephalo/attention/rotary.h"
+#include "cephalo/attention/saved_pass.h"
 #include "cephalo/attention/trace.h"
 
 namespace cephalo {
@@ -78,6 +80,17 @@ class MultiHeadAttention {
   void forward_into(const TensorView& x, const MutableTensorView& y,
                     const CallOptions& call = {}) const;
 
+  // operator(), and what backward needs of it; dropout acts as the mode says. No cache.
+  TrainResult forward_train(const TensorView& x, const CallOptions& call = {},
+                            KeepInput keep = KeepInput::copy) const;
+
+  // dy: the shape of y -> dx and, after cross attention, dkv: the shapes of x and kv, overwritten
+  // (a default one: not wanted). Gradients of the parameters are added to what `gradients` holds.
+  // On the engine and the threads of the forward pass; the parameters must still be the same.
+  void backward(const SavedPass& saved, const TensorView& dy, const MutableTensorView& dx,
+                Gradients& gradients, const MutableTensorView& dkv = {}) const;
+  Gradients new_gradients() const;  // zeros, one for each of parameters()
+
   // The same computation with every step kept.
   Trace trace(const TensorView& x, const CallOptions& call = {}) const;
 
@@ -126,9 +139,17 @@ class MultiHeadAttention {
     std::atomic<std::uint64_t> next{0};
   };
 
-  Tensor forward(const TensorView& x, const CallOptions& call, StepSink* sink) const;
+  // A layer's number, for as long as the process runs; it moves with the layer.
+  static std::uint64_t next_id();
+
+  Tensor forward(const TensorView& x, const CallOptions& call, StepSink* sink,
+                 LayerPass* pass = nullptr) const;
+  Tensor forward_reference(const TensorView& x, const CallOptions& call,
+                           const AttendOptions& options, StepSink* sink, LayerPass* pass) const;
   void forward_fused(const TensorView& x, const CallOptions& call, const AttendOptions& options,
-                     const MutableTensorView& rows) const;
+                     const MutableTensorView& rows, LayerPass* pass = nullptr) const;
+  void check_backward(const SavedPass& saved, const TensorView& dy, const MutableTensorView& dx,
+                      const Gradients& gradients, const MutableTensorView& dkv) const;
   Shape output_shape(const TensorView& x) const;
   void check_input(const TensorView& x, const TensorView& kv) const;
   void check_cache(const TensorView& x, const CallOptions& call) const;
@@ -141,6 +162,7 @@ class MultiHeadAttention {
   MultiHeadAttentionOptions options_;
   Parameters parameters_;
   std::uint64_t seed_ = 0;
+  std::uint64_t id_ = next_id();
   std::uint64_t version_ = 0;
   std::shared_ptr<const PackedParameters> packed_;
   bool training_ = true;

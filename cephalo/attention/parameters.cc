@@ -82,19 +82,19 @@ Parameters::Parameters(const ParameterSizes& sizes, Form form, DType dtype, cons
   if (one_input) {
     qkv_weight_ = own({q + k + v, sizes.d_in});
     q_weight_ = qkv_weight_.slice(0, 0, q);
-    k_weight_ = qkv_weight_.slice(0, q, q + k);
-    v_weight_ = qkv_weight_.slice(0, q + k, q + k + v);
+    kv_weight_ = qkv_weight_.slice(0, q, q + k + v);
   } else {
     q_weight_ = own({q, sizes.d_in});
-    const MutableTensorView kv = own({k + v, sizes.d_kv});
-    k_weight_ = kv.slice(0, 0, k);
-    v_weight_ = kv.slice(0, k, k + v);
+    kv_weight_ = own({k + v, sizes.d_kv});
   }
+  k_weight_ = kv_weight_.slice(0, 0, k);
+  v_weight_ = kv_weight_.slice(0, k, k + v);
   if (sizes.qkv_bias) {
     qkv_bias_ = own({q + k + v});
     q_bias_ = qkv_bias_.slice(0, 0, q);
-    k_bias_ = qkv_bias_.slice(0, q, q + k);
-    v_bias_ = qkv_bias_.slice(0, q + k, q + k + v);
+    kv_bias_ = qkv_bias_.slice(0, q, q + k + v);
+    k_bias_ = kv_bias_.slice(0, 0, k);
+    v_bias_ = kv_bias_.slice(0, k, k + v);
   }
   if (sizes.out_proj) {
     out_weight_ = own({sizes.d_out, sizes.context_width()});

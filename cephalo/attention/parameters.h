@@ -38,6 +38,7 @@ struct ParameterSizes {
   dim_t v_width() const { return checked_mul(num_kv_heads, v_dim); }
   dim_t context_width() const { return checked_mul(num_heads, v_dim); }
   dim_t count() const;  // of all learned numbers; an error if it overflows
+  bool operator==(const ParameterSizes&) const = default;
 };
 
 struct NamedParameter {
@@ -62,7 +63,10 @@ class Parameters {
   TensorView q_bias() const { return q_bias_; }
   TensorView k_bias() const { return k_bias_; }
   TensorView v_bias() const { return v_bias_; }
-  // All three below each other; of shape [0] when keys come from an input of another width.
+  // Those of k and v below each other.
+  TensorView kv_weight() const { return kv_weight_; }
+  TensorView kv_bias() const { return kv_bias_; }
+  // All three; of shape [0] when keys come from an input of another width.
   TensorView qkv_weight() const { return qkv_weight_; }
   TensorView qkv_bias() const { return qkv_bias_; }
   TensorView out_weight() const { return out_weight_; }
@@ -79,6 +83,17 @@ class Parameters {
   std::vector<NamedParameter> named_as(Form form, const char* layer) const;
   MutableTensorView find(const std::string& name) const;  // an error that lists the names
 
+  // The views above, to write to.
+  struct Blocks {
+    MutableTensorView qkv_weight, q_weight, kv_weight;
+    MutableTensorView qkv_bias, q_bias, kv_bias;
+    MutableTensorView out_weight, out_bias;
+  };
+  Blocks blocks() {
+    return {qkv_weight_, q_weight_, kv_weight_,  qkv_bias_,
+            q_bias_,     kv_bias_,  out_weight_, out_bias_};
+  }
+
  private:
   struct Slot {
     std::string name;
@@ -92,8 +107,8 @@ class Parameters {
   Form form_;
   DType dtype_;
   std::vector<Tensor> storage_;
-  MutableTensorView q_weight_, k_weight_, v_weight_, qkv_weight_;
-  MutableTensorView q_bias_, k_bias_, v_bias_, qkv_bias_;
+  MutableTensorView q_weight_, k_weight_, v_weight_, kv_weight_, qkv_weight_;
+  MutableTensorView q_bias_, k_bias_, v_bias_, kv_bias_, qkv_bias_;
   MutableTensorView out_weight_, out_bias_;
   std::vector<Slot> slots_;
 };

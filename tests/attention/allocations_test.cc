@@ -129,5 +129,21 @@ TEST(AllocationsTest, code_without_tracing_allocates_no_less) {
   EXPECT_GT(traced.large.size(), call.large.size() + 10);  // a copy of every step
 }
 
+TEST(AllocationsTest, inference_saves_nothing_for_a_backward_pass) {
+  MultiHeadAttention layer({.d_in = kWidth, .d_out = kWidth, .num_heads = kHeads, .seed = 1});
+  layer.prepare();
+  const Tensor x = testing::normal({1, kTokens, kWidth}, 1);
+  const Count call = count_allocations([&] { layer(x); });
+  const Count training = count_allocations([&] { layer.forward_train(x); });
+  const std::size_t rows = kTokens * kWidth * sizeof(float);
+  EXPECT_EQ(call.large, std::vector<std::size_t>{rows});  // y alone
+  // y, x, context, and q, k and v beside each other; the pass itself and its lse are smaller.
+  std::vector<std::size_t> saved;
+  for (const std::size_t bytes : training.large) {
+    if (bytes >= rows) saved.push_back(bytes);
+  }
+  EXPECT_EQ(saved, (std::vector<std::size_t>{rows, rows, rows, 3 * rows}));
+}
+
 }  // namespace
 }  // namespace cephalo

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <memory>
 
 #include "cephalo/core/ops.h"
 #include "cephalo/core/print.h"
 #include "tests/support/golden.h"
+#include "tests/support/golden_layer.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {
@@ -16,7 +16,9 @@ namespace {
 using testing::all_finite;
 using testing::golden_difference;
 using testing::golden_differing_bits;
+using testing::golden_layer;
 using testing::golden_magnitude;
+using testing::headline;
 using testing::normal;
 using testing::same_bits;
 
@@ -54,59 +56,6 @@ TEST(LadderTest, transposed_linear_parameters_in_the_raw_form_give_the_same_outp
   EXPECT_TRUE(same_bits(raw(journey()), linear(journey())));
 }
 
-// The layer of a golden case.
-std::unique_ptr<MultiHeadAttention> golden_layer(const nlohmann::json& c) {
-  const auto dim = [&](const char* key) { return c.at(key).get<dim_t>(); };
-  const auto seed = c.at("seed").get<std::uint64_t>();
-  const bool bias = c.at("qkv_bias");
-  const double dropout = c.at("dropout");
-  constexpr auto kTorch = DropoutStream::torch;
-  switch (c.at("rung").get<int>()) {
-    case 2:
-      return std::make_unique<SelfAttention>(
-          SelfAttentionOptions{.d_in = dim("d_in"),
-                               .d_out = dim("d_out"),
-                               .qkv_bias = bias,
-                               .form = c.at("raw").get<bool>() ? Form::raw : Form::separate,
-                               .seed = seed});
-    case 3:
-      return std::make_unique<CausalAttention>(
-          CausalAttentionOptions{.d_in = dim("d_in"),
-                                 .d_out = dim("d_out"),
-                                 .context_length = dim("context_length"),
-                                 .dropout = dropout,
-                                 .qkv_bias = bias,
-                                 .seed = seed,
-                                 .dropout_stream = kTorch});
-    case 4:
-      return std::make_unique<HeadWrapper>(
-          HeadWrapperOptions{.d_in = dim("d_in"),
-                             .d_out = dim("d_out"),
-                             .context_length = dim("context_length"),
-                             .dropout = dropout,
-                             .num_heads = dim("num_heads"),
-                             .qkv_bias = bias,
-                             .seed = seed,
-                             .dropout_stream = kTorch});
-    case 5:
-      return std::make_unique<MultiHeadAttention>(
-          MultiHeadAttentionOptions{.d_in = dim("d_in"),
-                                    .d_out = dim("d_out"),
-                                    .context_length = dim("context_length"),
-                                    .dropout = dropout,
-                                    .num_heads = dim("num_heads"),
-                                    .qkv_bias = bias,
-                                    .seed = seed,
-                                    .dropout_stream = kTorch});
-    case 6:
-      return std::make_unique<EasyMultiHeadAttention>(EasyMultiHeadAttentionOptions{
-          .d_model = dim("d_out"), .num_heads = dim("num_heads"), .seed = seed});
-    default:
-      return std::make_unique<FastMultiHeadAttention>(FastMultiHeadAttentionOptions{
-          .d_model = dim("d_out"), .num_heads = dim("num_heads"), .seed = seed});
-  }
-}
-
 void expect_golden_parameters(const nlohmann::json& c, const MultiHeadAttention& layer) {
   const auto named = layer.parameters();
   EXPECT_EQ(named.size(), c.at("parameters").size());
@@ -114,12 +63,6 @@ void expect_golden_parameters(const nlohmann::json& c, const MultiHeadAttention&
     ASSERT_TRUE(c.at("parameters").contains(p.name)) << p.name;
     EXPECT_EQ(golden_differing_bits(c.at("parameters").at(p.name), p.value), 0) << p.name;
   }
-}
-
-// Without x, parameters and gradients: what a failure prints.
-std::string headline(nlohmann::json c) {
-  for (const char* key : {"output", "parameters", "gradients"}) c.erase(key);
-  return c.dump();
 }
 
 TEST(LadderTest, every_rung_equals_pytorch_parameters_bit_for_bit) {

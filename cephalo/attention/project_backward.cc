@@ -1,0 +1,110 @@
+#include "cephalo/attention/project_backward.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "cephalo/attention/packed_linear.h"
+#include "cephalo/core/matmul.h"
+#include "cephalo/core/ops.h"
+#include "cephalo/core/parallel.h"
+
+namespace cephalo {
+namespace {
+
+// Which rows of dy: [rows, width] hold anything but zeros.
+template <typename T>
+std::vector<std::uint8_t> nonzero_rows(const TensorView& dy) {
+  std::vector<std::uint8_t> nonzero(static_cast<std::size_t>(dy.dim(0)));
+  const T* row = dy.data_as<T>();
+  for (std::uint8_t& found : nonzero) {
+    found = std::any_of(row, row + dy.dim(1), [](T each) { return each != T{0}; }) ? 1 : 0;
+    row += dy.dim(1);
+  }
+  return nonzero;
+}
+std::vector<std::uint8_t> nonzero_rows(const TensorView& dy) {
+  return dy.dtype() == DType::f64 ? nonzero_rows<double>(dy) : nonzero_rows<float>(dy);
+}
+
+// dy: [rows, width] -> dbias: [width] += Σ over rows, in blocks as the products have them
+template <typename T>
+void add_rows(const TensorView& dy, const MutableTensorView& dbias) {
+  constexpr dim_t kColumns = 256;
+  constexpr dim_t kBlock = 384;
+  const dim_t rows = dy.dim(0);
+  const dim_t width = dy.dim(1);
+  const T* from = dy.data_as<T>();
+  T* to = dbias.mutable_data_as<T>();
+  const Region region{.pieces = (width + kColumns - 1) / kColumns,
+                      .flops = static_cast<double>(dy.numel())};
+  parallel_for(region, [&](dim_t piece, std::byte*) {
+    const dim_t first = piece * kColumns;
+    const dim_t count = std::min(kColumns, width - first);
+    for (dim_t begin = 0; begin < rows; begin += kBlock) {
+      T sums[kColumns] = {};
+      const dim_t end = std::min(rows, begin + kBlock);
+      for (dim_t r = begin; r < end; ++r) {
+        const T* row = from + r * width + first;
+        for (dim_t c = 0; c < count; ++c) sums[c] += row[c];
+      }
+      for (dim_t c = 0; c < count; ++c) to[first + c] += sums[c];
+    }
+  });
+}
+
+// x with zeros in the rows that take no part.
+Tensor without_rows(const TensorView& x, const std::vector<std::uint8_t>& part) {
+  Tensor clean = Tensor::copy(x);
+  for (dim_t r = 0; r < x.dim(0); ++r) {
+    if (part[static_cast<std::size_t>(r)] == 0) clean.mutable_view()[r].fill(0.0);
+  }
+  return clean;
+}
+
+void add_outer_products(const Projection& forward, const MutableTensorView& dweight) {
+  const TensorView across = transpose(forward.dy, 0, 1);
+  const PackedLinear columns(transpose(forward.x, 0, 1), {}, forward.dy.dtype());
+  if (columns.finite()) {
+    columns.apply_adding(across, dweight);
+    return;
+  }
+  const Tensor clean = without_rows(forward.x, nonzero_rows(forward.dy));
+  PackedLinear(transpose(clean, 0, 1), {}, forward.dy.dtype()).apply_adding(across, dweight);
+}
+
+void fused(const Projection& forward, const ProjectionGradients& gradients) {
+  const DType steps = forward.dy.dtype();
+  if (gradients.dx.numel() > 0) {
+    PackedLinear(transpose(forward.weight, 0, 1), {}, steps).apply(forward.dy, gradients.dx);
+  }
+  if (gradients.dweight.numel() > 0) add_outer_products(forward, gradients.dweight);
+}
+
+// The same with the reference product: each sum is one chain in float64, rounded once.
+void reference(const Projection& forward, const ProjectionGradients& gradients) {
+  if (gradients.dx.numel() > 0) matmul_into(forward.dy, forward.weight, gradients.dx);
+  if (gradients.dweight.numel() == 0) return;
+  const std::vector<std::uint8_t> part = nonzero_rows(forward.dy);
+  const RowFilter filter{[](const void* context, dim_t, dim_t, std::uint8_t* keep) {
+                           const auto& all =
+                               *static_cast<const std::vector<std::uint8_t>*>(context);
+                           std::copy(all.begin(), all.end(), keep);
+                         },
+                         &part};
+  Tensor product = Tensor::empty(gradients.dweight.shape(), gradients.dweight.dtype());
+  matmul_into(transpose(forward.dy, 0, 1), forward.x, product, filter);
+  gradients.dweight.copy_from(add(gradients.dweight, product));
+}
+
+}  // namespace
+
+void project_backward(const Projection& forward, const ProjectionGradients& gradients,
+                      Engine engine) {
+  engine == Engine::fused ? fused(forward, gradients) : reference(forward, gradients);
+  if (gradients.dbias.numel() == 0) return;
+  forward.dy.dtype() == DType::f64 ? add_rows<double>(forward.dy, gradients.dbias)
+                                   : add_rows<float>(forward.dy, gradients.dbias);
+}
+
+}  // namespace cephalo
