@@ -88,7 +88,8 @@ Options parse(int argc, char** argv) {
 
 std::vector<Row> all_rows() {
   std::vector<Row> rows;
-  for (const auto& group : {attention_rows(), mask_rows(), gemm_rows(), decode_rows()}) {
+  for (const auto& group :
+       {attention_rows(), backward_rows(), mask_rows(), gemm_rows(), decode_rows()}) {
     rows.insert(rows.end(), group.begin(), group.end());
   }
   return rows;
