@@ -223,7 +223,7 @@ class LayerBackwardRow(LayerRow):
 
     @property
     def name(self):
-        return f"{super().name}, forward + backward"
+        return f"layer + backward ({self.batch},{self.tokens},{self.width}), {self.heads} heads"
 
     def calls(self, library, threads):
         rng = np.random.default_rng(2)

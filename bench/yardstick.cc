@@ -103,7 +103,7 @@ void measure(const Row& row, const Options& options) {
     set_threads(count);
     omp_set_num_threads(count);
     const Result result = compare_best(comparison, options.rounds, options.runs);
-    fmt::print("{:<44} {} thread{}: {}\n", row.name, count, count == 1 ? " " : "s",
+    fmt::print("{:<46} {} thread{}: {}\n", row.name, count, count == 1 ? " " : "s",
                to_string(comparison, result));
     std::fflush(stdout);
   }
