@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cephalo/attention/ladder.h"
+#include "cephalo/core/error.h"
 #include "cephalo/core/ops.h"
 #include "tests/support/tensors.h"
 
