@@ -66,9 +66,13 @@ def make_parameters(width, rng):
     return parameters
 
 
-def torch_layer(layer, parameters, x):
+def load_parameters(layer, parameters):
     tensors = {name: torch.from_numpy(array) for name, array in parameters.items()}
     layer.load_state_dict(tensors, strict=False)  # the mask is no parameter
+
+
+def torch_layer(layer, parameters, x):
+    load_parameters(layer, parameters)
     layer.eval()
     x = torch.from_numpy(x)
     return lambda: layer(x)
@@ -92,6 +96,27 @@ def torch_multihead(parameters, x, num_heads):
 def sdpa(q, k, v, **arguments):
     q, k, v = map(torch.from_numpy, (q, k, v))
     return lambda: F.scaled_dot_product_attention(q, k, v, **arguments)
+
+
+def leaves(arrays):
+    return [torch.from_numpy(array).requires_grad_() for array in arrays]
+
+
+def sdpa_backward(q, k, v, dcontext, **arguments):
+    """The graph is recorded once and kept: only the way back is timed."""
+    inputs = leaves((q, k, v))
+    context = F.scaled_dot_product_attention(*inputs, **arguments)
+    dcontext = torch.from_numpy(dcontext)
+    return lambda: torch.autograd.grad(context, inputs, dcontext, retain_graph=True)
+
+
+def torch_layer_backward(layer, parameters, x, dy):
+    """Forward and back: dx and the gradients of the parameters, in their order."""
+    load_parameters(layer, parameters)
+    (x,) = leaves([x])
+    dy = torch.from_numpy(dy)
+    wanted = [x, *(layer.get_parameter(name) for name in parameters)]
+    return lambda: torch.autograd.grad(layer(x), wanted, dy)
 
 
 def onnx_call(nodes, inputs, constants, shape, threads):

@@ -29,6 +29,11 @@ class AttendOptions(ctypes.Structure):
                 ("engine", ctypes.c_int32), ("threads", ctypes.c_int32)]
 
 
+class AttendGradients(ctypes.Structure):
+    _fields_ = [(name, ctypes.POINTER(Tensor)) for name in
+                ("context", "lse", "dcontext", "dlse", "dq_out", "dk_out", "dv_out")]
+
+
 class LayerOptions(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in
                 ("d_in", "d_out", "num_heads", "num_kv_heads", "v_dim", "context_length")]
@@ -70,6 +75,28 @@ class Cephalo:
         call.keeps_alive = (tensors, mask, options)
         return call
 
+    def attend_backward(self, q, k, v, dcontext, mask, threads):
+        """Attends once; a function without arguments that returns dq, dk and dv of that pass."""
+        context, lse = np.empty_like(dcontext), np.empty(q.shape[:-1], q.dtype)
+        gradients = [np.full_like(array, np.nan) for array in (q, k, v)]
+        options = self.lib.cephalo_attend_options_default()
+        options.threads = threads
+        inputs = [Tensor(array) for array in (q, k, v)]
+        shared = ([ctypes.byref(t) for t in inputs] + [mask and mask.handle] +
+                  [ctypes.byref(options)])
+        tensors = [Tensor(array) for array in (context, lse, dcontext, *gradients)]
+        self.check(self.lib.cephalo_attend(*shared, ctypes.byref(tensors[0]),
+                                           ctypes.byref(tensors[1])))
+        pointers = [ctypes.pointer(t) for t in tensors]
+        backward = AttendGradients(*pointers[:3], None, *pointers[3:])
+
+        def call():
+            self.check(self.lib.cephalo_attend_backward(*shared, ctypes.byref(backward)))
+            return gradients
+
+        call.keeps_alive = (inputs, tensors, mask, options)
+        return call
+
 
 class Mask:
     """Mask(library, [("causal", 0), ("keep", array)]): the parts joined."""
@@ -105,6 +132,7 @@ class Layer:
 
     def __init__(self, library, width, num_heads, parameters):
         self.library = library
+        self.parameters = parameters
         self.handle = ctypes.c_void_p()
         options = library.lib.cephalo_layer_options_default()
         options.d_in = options.d_out = width
@@ -131,5 +159,52 @@ class Layer:
         call.keeps_alive = (self, tensors)
         return call
 
+    def forward_backward(self, x, dy, threads):
+        """A function that runs the layer on x and back, and returns dx and the gradients of the
+        parameters, in their order."""
+        lib, check = self.library.lib, self.library.check
+        y, dx = np.full_like(x, np.nan), np.full_like(x, np.nan)
+        found = [np.full_like(array, np.nan) for array in self.parameters.values()]
+        c_x, c_y, c_dy, c_dx = tensors = [Tensor(array) for array in (x, y, dy, dx)]
+        gradients = Gradients(self)
+
+        def call():
+            saved = ctypes.c_void_p()
+            check(lib.cephalo_layer_forward_train(
+                self.handle, ctypes.byref(c_x), ctypes.byref(c_y), ctypes.c_int32(threads),
+                ctypes.byref(saved)))
+            check(lib.cephalo_gradients_zero(gradients.handle))
+            status = lib.cephalo_layer_backward(self.handle, saved, ctypes.byref(c_dy),
+                                                ctypes.byref(c_dx), gradients.handle)
+            lib.cephalo_pass_destroy(saved)
+            check(status)
+
+        def results():
+            call()
+            for name, array in zip(self.parameters, found):
+                gradients.read(name, array)
+            return [dx, *found]
+
+        call.results = results  # reading them out is no part of the time
+        call.keeps_alive = (self, tensors)
+        return call
+
     def __del__(self):
         self.library.lib.cephalo_layer_destroy(self.handle)
+
+
+class Gradients:
+    """One gradient for each parameter of a layer."""
+
+    def __init__(self, layer):
+        self.library = layer.library
+        self.handle = ctypes.c_void_p()
+        self.library.check(self.library.lib.cephalo_gradients_create(
+            layer.handle, ctypes.byref(self.handle)))
+
+    def read(self, name, array):
+        self.library.check(self.library.lib.cephalo_gradients_get(
+            self.handle, name.encode(), ctypes.byref(Tensor(array))))
+
+    def __del__(self):
+        self.library.lib.cephalo_gradients_destroy(self.handle)

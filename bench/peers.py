@@ -6,10 +6,12 @@
     peers.py --quick                          small sizes: does it work at all?
     peers.py --curve curve.json               time and memory against tokens; then plot.py
 
-Before a row is timed, all results must agree to 1e-5. A ratio is the peer's time by cephalo's:
-above 1, cephalo is faster. best/best compares the quickest calls of all rounds and runs, median is
-that of the ratios of single rounds, and beside them stands best/best of each run, lowest and
-highest. cephalo and onnxruntime write into memory that they are given; PyTorch has no such call.
+Before a row is timed, all results must agree to 1e-5; gradients of attention to that times their
+largest element where it exceeds 1, those of a layer relative to their largest element. A ratio is
+the peer's time by cephalo's: above 1, cephalo is faster. best/best compares the quickest calls of
+all rounds and runs, median is that of the ratios of single rounds, and beside them stands best/best
+of each run, lowest and highest. cephalo and onnxruntime write into memory that they are given;
+PyTorch has no such call.
 
 Needs the shared library (cmake --preset shared) and torch, numpy, onnx and onnxruntime.
 """

@@ -106,6 +106,22 @@ def biased(added):
     return [("bias", added)], with_mask(added)
 
 
+# What differences are divided by, for each of a row's results.
+
+def as_it_is(results):
+    """Contexts are averages of values."""
+    return [1.0] * len(results)
+
+
+def at_least_one(results):
+    return [max(1.0, float(np.abs(result).max())) for result in results]
+
+
+def by_largest(results):
+    """Gradients of parameters are sums over all tokens."""
+    return [float(np.abs(result).max()) for result in results]
+
+
 @dataclasses.dataclass
 class AttentionRow:
     sizes: Sizes
@@ -113,6 +129,8 @@ class AttentionRow:
     make_mask: typing.Callable
     onnx: bool = False
     most_rounds: int = 1000
+    torch_mode = torch.inference_mode
+    scales = staticmethod(as_it_is)
 
     @property
     def name(self):
@@ -127,19 +145,42 @@ class AttentionRow:
                                     kv_tokens=fewer(self.sizes.kv_tokens))
         return dataclasses.replace(self, sizes=sizes)
 
-    def calls(self, library, threads):
-        rng = np.random.default_rng(1)
+    def arrays(self, rng):
         s = self.sizes
         q = rng.standard_normal((s.batch, s.heads, s.q_tokens, s.head_dim), dtype=np.float32)
         k, v = (rng.standard_normal((s.batch, s.heads, s.kv_tokens, s.head_dim), dtype=np.float32)
                 for _ in range(2))
-        parts, arguments = self.make_mask(s, rng)
+        return q, k, v
+
+    def calls(self, library, threads):
+        rng = np.random.default_rng(1)
+        q, k, v = self.arrays(rng)
+        parts, arguments = self.make_mask(self.sizes, rng)
         mask = native.Mask(library, parts) if parts else None
         calls = {CEPHALO: library.attend(q, k, v, mask, threads),
                  "PyTorch SDPA": layers.sdpa(q, k, v, **arguments)}
         if self.onnx:
             calls["onnxruntime"] = layers.onnx_attention(q, k, v, bool(parts), threads)
         return calls
+
+
+class BackwardRow(AttentionRow):
+    """Gradients of q, k and v after a forward pass that is not timed."""
+    torch_mode = torch.enable_grad
+    scales = staticmethod(at_least_one)
+
+    @property
+    def name(self):
+        return f"backward {super().name}"
+
+    def calls(self, library, threads):
+        rng = np.random.default_rng(1)
+        q, k, v = self.arrays(rng)
+        dcontext = rng.standard_normal(q.shape, dtype=np.float32)
+        parts, arguments = self.make_mask(self.sizes, rng)
+        mask = native.Mask(library, parts) if parts else None
+        return {CEPHALO: library.attend_backward(q, k, v, dcontext, mask, threads),
+                "PyTorch SDPA": layers.sdpa_backward(q, k, v, dcontext, **arguments)}
 
 
 @dataclasses.dataclass
@@ -149,6 +190,8 @@ class LayerRow:
     width: int
     heads: int
     most_rounds: int = 1000
+    torch_mode = torch.inference_mode
+    scales = staticmethod(as_it_is)
 
     @property
     def name(self):
@@ -170,6 +213,31 @@ class LayerRow:
                 layers.torch_layer(layers.SdpaLayer(width, heads), parameters, x),
             "PyTorch nn.MultiheadAttention": layers.torch_multihead(parameters, x, heads),
             "onnxruntime": layers.onnx_layer(parameters, x, heads, threads),
+        }
+
+
+class LayerBackwardRow(LayerRow):
+    """Forward and back: gradients of x and of every parameter."""
+    torch_mode = torch.enable_grad
+    scales = staticmethod(by_largest)
+
+    @property
+    def name(self):
+        return f"layer + backward ({self.batch},{self.tokens},{self.width}), {self.heads} heads"
+
+    def calls(self, library, threads):
+        rng = np.random.default_rng(2)
+        width, heads = self.width, self.heads
+        x, dy = (rng.standard_normal((self.batch, self.tokens, width), dtype=np.float32)
+                 for _ in range(2))
+        parameters = layers.make_parameters(width, rng)
+        layer = native.Layer(library, width, heads, parameters)
+        book = layers.BookLayer(width, self.tokens, heads)
+        return {
+            CEPHALO: layer.forward_backward(x, dy, threads),
+            "PyTorch, the book's class": layers.torch_layer_backward(book, parameters, x, dy),
+            "PyTorch, the same on SDPA":
+                layers.torch_layer_backward(layers.SdpaLayer(width, heads), parameters, x, dy),
         }
 
 
@@ -197,6 +265,10 @@ ROWS = [
     AttentionRow(Sizes(1, 12, 1, 4096, 64), "", nothing, onnx=True),
     AttentionRow(Sizes(16, 12, 1, 4096, 64), "", nothing, onnx=True),
     LayerRow(4, 1024, 768, 12),
+    BackwardRow(GPT2, "causal", causal),
+    BackwardRow(GPT2, "full", nothing),
+    BackwardRow(square(1, 12, 4096, 64), "causal", causal),
+    LayerBackwardRow(4, 1024, 768, 12),
 ]
 
 

@@ -1,10 +1,9 @@
 // Rows that are held against dnnl_sgemm.
-#include <dnnl.h>
 #include <fmt/format.h>
 
 #include <memory>
 
-#include "bench/arrays.h"
+#include "bench/sgemm.h"
 #include "bench/yardstick_rows.h"
 #include "cephalo/attention/packed_linear.h"
 #include "cephalo/attention/plan.h"
@@ -12,31 +11,13 @@
 namespace cephalo::bench {
 namespace {
 
-// c: [rows, width] = a [rows, d_in] · b [width, d_in]ᵀ
-struct Sgemm {
-  Tensor a, b, c;
-  Sgemm(dim_t rows, dim_t d_in, dim_t width)
-      : a(normal({rows, d_in}, 1)), b(normal({width, d_in}, 2)), c(Tensor::empty({rows, width})) {}
-
-  double flops() const { return 2.0 * static_cast<double>(a.numel() * b.dim(0)); }
-  void run() {
-    dnnl_sgemm('N', 'T', a.dim(0), b.dim(0), a.dim(1), 1.0F, a.data_as<float>(), a.dim(1),
-               b.data_as<float>(), a.dim(1), 0.0F, c.mutable_data_as<float>(), b.dim(0));
-  }
-};
-
-Side sgemm_side(const std::shared_ptr<Sgemm>& sgemm) {
-  return {"dnnl_sgemm", sgemm->flops(), [sgemm] { sgemm->run(); }};
-}
-
 Row attention_row(const Shape& shape, const Mask& mask) {
   const std::string words = mask.empty() ? "full" : mask.to_string();
   const std::string name = fmt::format("attention {} {}", to_tuple_string(shape), words);
   return {name, [shape, mask, name]() -> Comparison {
             const auto a = std::make_shared<Arrays>(shape);
             const double flops = plan(a->q, a->k, a->v, mask).flops;
-            return {attention_side(name, flops, a, mask),
-                    sgemm_side(std::make_shared<Sgemm>(4096, 768, 2304))};
+            return {attention_side(name, flops, a, mask), sgemm_of_attention_side()};
           }};
 }
 
@@ -44,7 +25,7 @@ Row gemm_row(dim_t rows, dim_t d_in, dim_t width) {
   const std::string name = fmt::format("gemm {} x {} x {}", rows, d_in, width);
   return {
       name, [rows, d_in, width, name]() -> Comparison {
-        const auto sgemm = std::make_shared<Sgemm>(rows, d_in, width);
+        const auto sgemm = std::make_shared<Sgemm>('N', 'T', rows, width, d_in);
         const auto linear = std::make_shared<PackedLinear>(sgemm->b, TensorView{}, DType::f32);
         const auto out = std::make_shared<Tensor>(Tensor::empty({rows, width}));
         return {{name, sgemm->flops(), [=] { linear->apply(sgemm->a, *out); }}, sgemm_side(sgemm)};

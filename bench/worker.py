@@ -18,25 +18,37 @@ import timing
 MOST_DIFFERENCE = 1e-5
 
 
-def as_array(result):
-    return result.numpy() if isinstance(result, torch.Tensor) else result
+def as_arrays(result):
+    """One result or several, as a list of arrays."""
+    results = result if isinstance(result, (list, tuple)) else [result]
+    return [r.detach().numpy() if isinstance(r, torch.Tensor) else np.array(r) for r in results]
 
 
-def differences(row_name, calls):
+def results_of(call):
+    return as_arrays(getattr(call, "results", call)())
+
+
+def difference_of(row, found, expected):
+    """The largest difference, each result's by its scale."""
+    pairs = zip(found, expected, row.scales(expected), strict=True)
+    return float(np.max([np.abs(one - other).max() / scale for one, other, scale in pairs]))
+
+
+def differences(row, calls):
     """name -> the largest difference from cephalo; an error if a result is another one."""
-    expected = as_array(calls[rows.CEPHALO]())
+    expected = results_of(calls[rows.CEPHALO])
     found = {}
     for name, call in calls.items():
-        found[name] = float(np.abs(as_array(call()) - expected).max())
+        found[name] = difference_of(row, results_of(call), expected)
         if not found[name] <= MOST_DIFFERENCE:  # NaN is not
-            raise SystemExit(f"{row_name}: {name} differs from cephalo by {found[name]:.2g}, more "
+            raise SystemExit(f"{row.name}: {name} differs from cephalo by {found[name]:.2g}, more "
                              f"than {MOST_DIFFERENCE}")
     return found
 
 
 def measure(row, library, options):
     calls = row.calls(library, options.threads)
-    difference = differences(row.name, calls)
+    difference = differences(row, calls)
     times = timing.alternate(calls, min(options.rounds, row.most_rounds))
     for name in calls:
         if name != rows.CEPHALO:
@@ -62,9 +74,9 @@ def main():
     library = native.Cephalo(options.library)
     torch.set_num_threads(options.threads)
     print(json.dumps({"versions": versions(library)}), flush=True)
-    with torch.inference_mode():
-        for row in rows.selected(options.rows):
-            row = row.shrunk() if options.quick else row
+    for row in rows.selected(options.rows):
+        row = row.shrunk() if options.quick else row
+        with row.torch_mode():
             for result in measure(row, library, options):
                 print(json.dumps(result), flush=True)
 

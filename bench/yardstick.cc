@@ -88,7 +88,8 @@ Options parse(int argc, char** argv) {
 
 std::vector<Row> all_rows() {
   std::vector<Row> rows;
-  for (const auto& group : {attention_rows(), mask_rows(), gemm_rows(), decode_rows()}) {
+  for (const auto& group :
+       {attention_rows(), backward_rows(), mask_rows(), gemm_rows(), decode_rows()}) {
     rows.insert(rows.end(), group.begin(), group.end());
   }
   return rows;
@@ -102,7 +103,7 @@ void measure(const Row& row, const Options& options) {
     set_threads(count);
     omp_set_num_threads(count);
     const Result result = compare_best(comparison, options.rounds, options.runs);
-    fmt::print("{:<44} {} thread{}: {}\n", row.name, count, count == 1 ? " " : "s",
+    fmt::print("{:<46} {} thread{}: {}\n", row.name, count, count == 1 ? " " : "s",
                to_string(comparison, result));
     std::fflush(stdout);
   }

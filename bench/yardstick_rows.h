@@ -17,6 +17,9 @@ struct Row {
 
 // attention against dnnl_sgemm at 4096 x 768 x 2304; both as multiplications and additions a second
 std::vector<Row> attention_rows();
+// gradients of attention against the same product; gradients of a projection against products of
+// their shapes
+std::vector<Row> backward_rows();
 // masks at (4, 12, 1024, 64) as times of plain causal or full attention
 std::vector<Row> mask_rows();
 // prepared GEMM against dnnl_sgemm of the same shape

@@ -1,134 +1,16 @@
 #include "cephalo/c_api.h"
 
-#include <cmath>
 #include <limits>
-#include <new>
-#include <string>
 #include <vector>
 
-#include "cephalo/attention/attend.h"
 #include "cephalo/attention/layer_file.h"
-#include "cephalo/attention/multi_head.h"
+#include "cephalo/c_api_support.h"
 #include "cephalo/core/fail.h"
-#include "cephalo/core/mask.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/version.h"
 
-struct cephalo_mask {
-  cephalo::Mask mask;
-};
-
-struct cephalo_layer {
-  cephalo::MultiHeadAttention layer;
-};
-
-namespace cephalo {
+namespace cephalo::c_api {
 namespace {
-
-thread_local std::string last_message;
-thread_local const char* last_error = "";
-
-cephalo_status failed(cephalo_status status, const char* message) noexcept {
-  try {
-    last_message = message;
-    last_error = last_message.c_str();
-  } catch (...) {  // there is not even memory to say so
-    last_error = "no memory";
-  }
-  return status;
-}
-
-cephalo_status status_of(Error::Kind kind) {
-  switch (kind) {
-    case Error::Kind::value:
-      return CEPHALO_ERROR_VALUE;
-    case Error::Kind::type:
-      return CEPHALO_ERROR_TYPE;
-    case Error::Kind::io:
-      return CEPHALO_ERROR_IO;
-    case Error::Kind::memory:
-      return CEPHALO_ERROR_MEMORY;
-  }
-  return CEPHALO_ERROR_INTERNAL;
-}
-
-// Runs the body of a C function: whatever it throws becomes a status and a message.
-template <typename Body>
-cephalo_status guarded(Body&& body) noexcept {
-  try {
-    body();
-    return CEPHALO_OK;
-  } catch (const Error& error) {
-    return failed(status_of(error.kind()), error.what());
-  } catch (const std::bad_alloc&) {
-    return failed(CEPHALO_ERROR_MEMORY, "no memory");
-  } catch (const std::exception& error) {
-    return failed(CEPHALO_ERROR_INTERNAL, error.what());
-  } catch (...) {
-    return failed(CEPHALO_ERROR_INTERNAL, "an exception of an unknown type");
-  }
-}
-
-template <typename T>
-T& not_null(T* pointer, const char* function, const char* argument) {
-  require(pointer != nullptr, "{}: {} is NULL", function, argument);
-  return *pointer;
-}
-
-// DType has the same numbers: only the range is checked.
-static_assert(static_cast<int>(DType::f32) == CEPHALO_FLOAT32);
-static_assert(static_cast<int>(DType::f16) == CEPHALO_FLOAT16);
-static_assert(static_cast<int>(DType::i64) == CEPHALO_INT64);
-static_assert(static_cast<int>(DType::u8) == CEPHALO_UINT8);
-static_assert(static_cast<int>(DType::boolean) == CEPHALO_BOOL);
-DType dtype_of(int32_t dtype, const char* function, const char* argument) {
-  require_type(dtype >= CEPHALO_FLOAT32 && dtype <= CEPHALO_BOOL,
-               "{}: {} has dtype {}, which is none of cephalo's", function, argument, dtype);
-  return static_cast<DType>(dtype);
-}
-
-MutableTensorView view_of(const cephalo_tensor* t, const char* function, const char* argument) {
-  const cephalo_tensor& tensor = not_null(t, function, argument);
-  require(tensor.rank >= 0 && tensor.rank <= 4, "{}: {} has rank {}, 0 to 4 is possible", function,
-          argument, tensor.rank);
-  Shape shape;
-  Strides strides;
-  for (int axis = 0; axis < tensor.rank; ++axis) {
-    require(tensor.shape[axis] >= 0, "{}: {} has a dimension of {}", function, argument,
-            tensor.shape[axis]);
-    shape.push_back(tensor.shape[axis]);
-    strides.push_back(tensor.strides[axis]);
-  }
-  require(tensor.data != nullptr || numel(shape) == 0, "{}: the data of {} {} is NULL", function,
-          argument, shape);
-  return {tensor.data, dtype_of(tensor.dtype, function, argument), shape, strides};
-}
-
-void check_output(const MutableTensorView& out, const Shape& shape, DType dtype,
-                  const char* function, const char* argument) {
-  require(out.shape() == shape, "{}: {} has shape {}, the result is {}", function, argument,
-          out.shape(), shape);
-  require_type(out.dtype() == dtype, "{}: {} is {}, the result is {}", function, argument,
-               name(out.dtype()), name(dtype));
-  for (int axis = 0; axis < out.rank(); ++axis) {
-    require(out.dim(axis) <= 1 || out.strides()[axis] != 0,
-            "{}: {} {} has stride 0 in axis {}: elements would overwrite each other", function,
-            argument, shape, axis);
-  }
-}
-
-// t's shape with another last dimension.
-Shape with_width(const TensorView& t, dim_t width) {
-  Shape shape = t.shape();
-  shape[-1] = width;
-  return shape;
-}
-
-Shape without_width(const TensorView& t) {
-  Shape shape;
-  for (int axis = 0; axis + 1 < t.rank(); ++axis) shape.push_back(t.dim(axis));
-  return shape;
-}
 
 void check_attend_outputs(const TensorView& q, const TensorView& v,
                           const MutableTensorView& context_out, const MutableTensorView* lse_out) {
@@ -137,38 +19,6 @@ void check_attend_outputs(const TensorView& q, const TensorView& v,
   if (lse_out == nullptr) return;
   const DType dtype = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
   check_output(*lse_out, without_width(q), dtype, "cephalo_attend", "lse_out");
-}
-
-// The one place where attention's results reach the caller's memory.
-void write_attended(const TensorView& q, const TensorView& k, const TensorView& v, const Mask& mask,
-                    const AttendOptions& options, const MutableTensorView& context_out,
-                    const MutableTensorView* lse_out) {
-  attend_into({context_out, lse_out != nullptr ? *lse_out : MutableTensorView()}, q, k, v, mask,
-              options);
-}
-
-Engine engine_of(int32_t engine) {
-  switch (engine) {
-    case CEPHALO_ENGINE_AUTO:
-      return Engine::automatic;
-    case CEPHALO_ENGINE_REFERENCE:
-      return Engine::reference;
-    case CEPHALO_ENGINE_FUSED:
-      return Engine::fused;
-    default:
-      fail(Error::Kind::value, "cephalo_attend: there is no engine {}", engine);
-  }
-}
-
-AttendOptions options_of(const cephalo_attend_options& o) {
-  AttendOptions options;
-  if (!std::isnan(o.scale)) options.scale = o.scale;
-  if (o.softcap != 0.0) options.softcap = o.softcap;
-  options.dropout = o.dropout;
-  options.seed = o.seed;
-  options.engine = engine_of(o.engine);
-  options.threads = o.threads;
-  return options;
 }
 
 MultiHeadAttentionOptions options_of(const cephalo_layer_options& o) {
@@ -187,12 +37,6 @@ MultiHeadAttentionOptions options_of(const cephalo_layer_options& o) {
           .dtype = dtype_of(o.dtype, "cephalo_layer_create", "options")};
 }
 
-dim_t output_width(const MultiHeadAttention& layer) {
-  const MultiHeadAttentionOptions& o = layer.options();
-  if (o.out_proj) return o.d_out;
-  return o.num_heads * (o.v_dim == 0 ? layer.head_dim() : o.v_dim);
-}
-
 // Joins what `part` returns to a mask; a part that is refused leaves the mask as it was.
 template <typename Part>
 cephalo_status join(cephalo_mask* mask, const char* function, Part&& part) {
@@ -207,16 +51,17 @@ std::vector<dim_t> numbers_of(const int64_t* numbers, int64_t count) {
 }
 
 }  // namespace
-}  // namespace cephalo
+}  // namespace cephalo::c_api
 
 using namespace cephalo;
+using namespace cephalo::c_api;
 
 const char* cephalo_version(void) {
   return CEPHALO_VERSION;
 }
 
 const char* cephalo_last_error(void) {
-  return last_error;
+  return last_error();
 }
 
 cephalo_status cephalo_set_threads(int count) {
@@ -310,13 +155,10 @@ cephalo_status cephalo_attend(const cephalo_tensor* q, const cephalo_tensor* k,
     const TensorView k_view = view_of(k, kFunction, "k");
     const TensorView v_view = view_of(v, kFunction, "v");
     const MutableTensorView context = view_of(context_out, kFunction, "context_out");
-    const MutableTensorView lse =
-        lse_out == nullptr ? MutableTensorView() : view_of(lse_out, kFunction, "lse_out");
-    const MutableTensorView* wanted_lse = lse_out == nullptr ? nullptr : &lse;
-    check_attend_outputs(q_view, v_view, context, wanted_lse);
-    write_attended(q_view, k_view, v_view, mask == nullptr ? Mask() : mask->mask,
-                   options_of(options == nullptr ? cephalo_attend_options_default() : *options),
-                   context, wanted_lse);
+    const MutableTensorView lse = view_or_empty(lse_out, kFunction, "lse_out");
+    check_attend_outputs(q_view, v_view, context, lse_out == nullptr ? nullptr : &lse);
+    attend_into({context, lse}, q_view, k_view, v_view, mask_or_none(mask),
+                options_of(options, kFunction));
   });
 }
 

@@ -115,6 +115,25 @@ CEPHALO_API cephalo_status cephalo_attend(const cephalo_tensor* q, const cephalo
                                           const cephalo_tensor* context_out,
                                           const cephalo_tensor* lse_out);
 
+// What a forward pass left behind, the gradient that comes back to it, and where gradients go.
+typedef struct cephalo_attend_gradients {
+  const cephalo_tensor* context;   // what cephalo_attend wrote to context_out
+  const cephalo_tensor* lse;       // and to lse_out
+  const cephalo_tensor* dcontext;  // the shape of context
+  const cephalo_tensor* dlse;      // the shape of lse; NULL: lse was not used
+  const cephalo_tensor* dq_out;    // the shapes of q, k and v; overwritten
+  const cephalo_tensor* dk_out;
+  const cephalo_tensor* dv_out;
+} cephalo_attend_gradients;
+
+// q, k, v, mask and options: as cephalo_attend had them; all float32 or all float64. What is hidden
+// has gradient 0.
+CEPHALO_API cephalo_status cephalo_attend_backward(const cephalo_tensor* q, const cephalo_tensor* k,
+                                                   const cephalo_tensor* v,
+                                                   const cephalo_mask* mask,
+                                                   const cephalo_attend_options* options,
+                                                   const cephalo_attend_gradients* gradients);
+
 typedef struct cephalo_layer_options {
   int64_t d_in;
   int64_t d_out;
@@ -152,6 +171,33 @@ CEPHALO_API cephalo_status cephalo_layer_prepare(cephalo_layer* layer);
 CEPHALO_API cephalo_status cephalo_layer_forward(const cephalo_layer* layer,
                                                  const cephalo_tensor* x,
                                                  const cephalo_tensor* y_out, int32_t threads);
+
+// One gradient for each parameter of a layer, under its name; 0 at first. cephalo_layer_backward
+// adds to them.
+typedef struct cephalo_gradients cephalo_gradients;
+CEPHALO_API cephalo_status cephalo_gradients_create(const cephalo_layer* layer,
+                                                    cephalo_gradients** gradients);
+CEPHALO_API void cephalo_gradients_destroy(cephalo_gradients* gradients);  // NULL is fine
+CEPHALO_API cephalo_status cephalo_gradients_zero(cephalo_gradients* gradients);
+// value_out: the shape of the parameter; float32, or float64 for a float64 layer
+CEPHALO_API cephalo_status cephalo_gradients_get(const cephalo_gradients* gradients,
+                                                 const char* name, const cephalo_tensor* value_out);
+
+// cephalo_layer_forward that remembers what its backward pass needs. x is read where it lies: its
+// memory must outlive the pass, unchanged.
+typedef struct cephalo_pass cephalo_pass;
+CEPHALO_API cephalo_status cephalo_layer_forward_train(const cephalo_layer* layer,
+                                                       const cephalo_tensor* x,
+                                                       const cephalo_tensor* y_out, int32_t threads,
+                                                       cephalo_pass** pass);
+CEPHALO_API void cephalo_pass_destroy(cephalo_pass* pass);  // NULL is fine
+// dy: the shape of y; dx_out: the shape of x, overwritten, NULL: not wanted. The layer's parameters
+// must be those of the forward pass, whose number of threads holds here too.
+CEPHALO_API cephalo_status cephalo_layer_backward(const cephalo_layer* layer,
+                                                  const cephalo_pass* pass,
+                                                  const cephalo_tensor* dy,
+                                                  const cephalo_tensor* dx_out,
+                                                  cephalo_gradients* gradients);
 
 #ifdef __cplusplus
 }

@@ -30,3 +30,7 @@
 #include "cephalo/io/npy.h"
 #include "cephalo/io/safetensors.h"
 #include "cephalo/text/words.h"
+#include "cephalo/train/adamw.h"
+#include "cephalo/train/clip.h"
+#include "cephalo/train/loss.h"
+#include "cephalo/train/sgd.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/multi_head.h"
 #include "cephalo/attention/packed_linear.h"
@@ -63,6 +64,21 @@ BenchLine measure_attention(const BenchSettings& settings, const Shape& shape, c
   return measure_flops(settings, fmt::format("attention {} {}", to_tuple_string(shape), words),
                        plan(a.q, a.k, a.v, mask).flops,
                        [&] { attend_into({a.out}, a.q, a.k, a.v, mask); });
+}
+
+// Five products where the forward pass has two.
+BenchLine measure_backward(const BenchSettings& settings, const Shape& shape, const Mask& mask) {
+  Attention a(shape);
+  Tensor lse = Tensor::empty({shape[0], shape[1], shape[2]});
+  attend_into({a.out, lse}, a.q, a.k, a.v, mask);
+  const Tensor dcontext = normal(shape);
+  Attention gradients(shape);
+  return measure_flops(settings,
+                       fmt::format("backward {} {}", to_tuple_string(shape), mask.to_string()),
+                       2.5 * plan(a.q, a.k, a.v, mask).flops, [&] {
+                         attend_backward_into({gradients.q, gradients.k, gradients.v},
+                                              {a.out, lse, dcontext}, a.q, a.k, a.v, mask);
+                       });
 }
 
 BenchLine measure_gemm(const BenchSettings& settings, dim_t rows, dim_t d_in, dim_t width) {
@@ -163,12 +179,16 @@ BenchSection bench_kernels(const BenchSettings& settings) {
   const auto attention = [&](const Shape& shape, const Mask& mask) {
     section.lines.push_back(measure_attention(settings, shape, mask));
   };
+  const auto backward = [&](const Shape& shape, const Mask& mask) {
+    section.lines.push_back(measure_backward(settings, shape, mask));
+  };
   const auto gemm = [&](dim_t rows, dim_t d_in, dim_t width) {
     section.lines.push_back(measure_gemm(settings, rows, d_in, width));
   };
   if (settings.quick) {
     attention({1, 4, 256, 64}, causal());
     attention({1, 4, 256, 64}, {});
+    backward({1, 4, 256, 64}, causal());
     gemm(256, 256, 256);
     section.lines.push_back(measure_layer(settings, 1, 128, 128));
     return section;
@@ -178,6 +198,8 @@ BenchSection bench_kernels(const BenchSettings& settings) {
   attention({1, 12, 4096, 64}, causal());
   attention({1, 32, 2048, 128}, causal());
   attention({1, 12, 16384, 64}, window(255, 0));
+  backward({4, 12, 1024, 64}, causal());
+  backward({1, 12, 4096, 64}, causal());
   gemm(4096, 768, 768);
   gemm(4096, 768, 2304);
   gemm(4096, 768, 3072);

@@ -113,6 +113,57 @@ TEST(CApi, a_layer_comes_from_a_file_and_its_parameters_from_tensors) {
   EXPECT_NE(std::string(cephalo_last_error()).find("num_heads (3)"), std::string::npos);
 }
 
+Tensor gradient(const cephalo_gradients* gradients, const NamedParameter& parameter) {
+  Tensor value = Tensor::empty(parameter.value.shape(), parameter.value.dtype());
+  const cephalo_tensor out = c_tensor(value);
+  EXPECT_EQ(cephalo_gradients_get(gradients, parameter.name.c_str(), &out), CEPHALO_OK)
+      << cephalo_last_error();
+  return value;
+}
+
+TEST(CApi, a_backward_pass_is_the_cpp_layers_bit_for_bit_and_adds_up) {
+  cephalo_layer_options options = cephalo_layer_options_default();
+  options.d_in = 12;
+  options.d_out = 8;
+  options.num_heads = 2;
+  options.qkv_bias = 1;
+  options.seed = 5;
+  cephalo_layer* layer = nullptr;
+  cephalo_gradients* gradients = nullptr;
+  ASSERT_EQ(cephalo_layer_create(&options, &layer), CEPHALO_OK) << cephalo_last_error();
+  ASSERT_EQ(cephalo_gradients_create(layer, &gradients), CEPHALO_OK) << cephalo_last_error();
+  const MultiHeadAttention expected(
+      {.d_in = 12, .d_out = 8, .num_heads = 2, .qkv_bias = true, .seed = 5});
+  Gradients expected_gradients = expected.new_gradients();
+  for (const std::uint64_t seed : {1, 2}) {
+    const Tensor x = normal({2, 7, 12}, seed);
+    const Tensor dy = normal({2, 7, 8}, seed + 10);
+    Tensor expected_dx = Tensor::empty(x.shape());
+    const auto [expected_y, saved] = expected.forward_train(x);
+    expected.backward(saved, dy, expected_dx, expected_gradients);
+
+    Tensor y = Tensor::empty(dy.shape());
+    Tensor dx = Tensor::empty(x.shape());
+    const cephalo_tensor c_x = c_tensor(x), c_y = c_tensor(y), c_dy = c_tensor(dy),
+                         c_dx = c_tensor(dx);
+    cephalo_pass* pass = nullptr;
+    ASSERT_EQ(cephalo_layer_forward_train(layer, &c_x, &c_y, 2, &pass), CEPHALO_OK)
+        << cephalo_last_error();
+    ASSERT_EQ(cephalo_layer_backward(layer, pass, &c_dy, &c_dx, gradients), CEPHALO_OK)
+        << cephalo_last_error();
+    cephalo_pass_destroy(pass);
+    EXPECT_TRUE(same_bits(y, expected_y));
+    EXPECT_TRUE(same_bits(dx, expected_dx));
+  }
+  for (const NamedParameter& p : expected_gradients.named()) {
+    EXPECT_TRUE(same_bits(gradient(gradients, p), p.value)) << p.name;
+  }
+  EXPECT_EQ(cephalo_gradients_zero(gradients), CEPHALO_OK);
+  EXPECT_TRUE(testing::all_zero(gradient(gradients, expected_gradients.named()[0])));
+  cephalo_gradients_destroy(gradients);
+  cephalo_layer_destroy(layer);
+}
+
 TEST(CApi, each_thread_has_its_own_last_error) {
   EXPECT_EQ(cephalo_set_threads(-1), CEPHALO_ERROR_VALUE);
   std::string seen = "nothing was read";

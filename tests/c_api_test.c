@@ -320,6 +320,63 @@ static void test_mask_errors(void) {
   cephalo_mask_destroy(mask);
 }
 
+// The definition backwards, for the lower triangle: dscores = weights · (dweights − their mean).
+static void check_backward(const float* dcontext, const float* dq, const float* dk,
+                           const float* dv) {
+  double wanted_k[TOKENS] = {0.0}, wanted_v[TOKENS] = {0.0};
+  for (int i = 0; i < TOKENS; ++i) {
+    double wanted_q = 0.0, sum = 0.0, mean = 0.0, weights[TOKENS];
+    for (int j = 0; j <= i; ++j) sum += weights[j] = exp((double)q_data[i] * (double)k_data[j]);
+    for (int j = 0; j <= i; ++j) mean += (weights[j] /= sum) * (double)v_data[j];
+    for (int j = 0; j <= i; ++j) {
+      const double dscore = weights[j] * (double)dcontext[i] * ((double)v_data[j] - mean);
+      wanted_q += dscore * (double)k_data[j];
+      wanted_k[j] += dscore * (double)q_data[i];
+      wanted_v[j] += weights[j] * (double)dcontext[i];
+    }
+    CHECK(near(dq[i] / 10.0, wanted_q / 10.0));
+  }
+  for (int j = 0; j < TOKENS; ++j) {
+    CHECK(near(dk[j] / 10.0, wanted_k[j] / 10.0));
+    CHECK(near(dv[j], wanted_v[j]));
+  }
+}
+
+static void test_attend_backward(void) {
+  cephalo_mask* mask = new_mask();
+  CHECK_OK(cephalo_mask_causal(mask, 0));
+  CHECK_OK(cephalo_attend(&q, &k, &v, mask, NULL, &context, &lse));
+  float back[TOKENS] = {1.0F, -0.5F, 2.0F};
+  float dq_data[TOKENS], dk_data[TOKENS], dv_data[TOKENS];
+  cephalo_tensor dcontext = matrix(back, CEPHALO_FLOAT32, TOKENS, 1);
+  cephalo_tensor dq = matrix(dq_data, CEPHALO_FLOAT32, TOKENS, 1);
+  cephalo_tensor dk = matrix(dk_data, CEPHALO_FLOAT32, TOKENS, 1);
+  cephalo_tensor dv = matrix(dv_data, CEPHALO_FLOAT32, TOKENS, 1);
+  cephalo_attend_gradients gradients = {&context, &lse, &dcontext, NULL, &dq, &dk, &dv};
+  cephalo_attend_options options = cephalo_attend_options_default();
+  const int32_t engines[] = {CEPHALO_ENGINE_AUTO, CEPHALO_ENGINE_REFERENCE, CEPHALO_ENGINE_FUSED};
+  for (int e = 0; e < 3; ++e) {
+    options.engine = engines[e];
+    CHECK_OK(cephalo_attend_backward(&q, &k, &v, mask, &options, &gradients));
+    check_backward(back, dq_data, dk_data, dv_data);
+  }
+
+  CHECK_ERROR(cephalo_attend_backward(&q, &k, &v, mask, NULL, NULL), CEPHALO_ERROR_VALUE,
+              "cephalo_attend_backward: gradients is NULL");
+  gradients.lse = NULL;
+  CHECK_ERROR(cephalo_attend_backward(&q, &k, &v, mask, NULL, &gradients), CEPHALO_ERROR_VALUE,
+              "lse is NULL");
+  gradients.lse = &lse;
+  dk.strides[0] = 0;
+  CHECK_ERROR(cephalo_attend_backward(&q, &k, &v, mask, NULL, &gradients), CEPHALO_ERROR_VALUE,
+              "dk_out [3, 1] has stride 0 in axis 0");
+  dk.strides[0] = 1;
+  dv.shape[0] = 2;
+  CHECK_ERROR(cephalo_attend_backward(&q, &k, &v, mask, NULL, &gradients), CEPHALO_ERROR_VALUE,
+              "dv_out has shape [2, 1], the result is [3, 1]");
+  cephalo_mask_destroy(mask);
+}
+
 static cephalo_layer_options small_layer(void) {
   cephalo_layer_options options = cephalo_layer_options_default();
   options.d_in = 1;
@@ -362,6 +419,49 @@ static void test_layer(void) {
   cephalo_layer_destroy(layer);
 }
 
+// Each mistake in a backward pass has a message, and changes nothing.
+static void test_layer_backward_errors(void) {
+  const cephalo_layer_options options = small_layer();
+  cephalo_layer* layer = NULL;
+  cephalo_pass* pass = NULL;
+  cephalo_gradients* gradients = NULL;
+  CHECK_OK(cephalo_layer_create(&options, &layer));
+  CHECK_ERROR(cephalo_gradients_create(NULL, &gradients), CEPHALO_ERROR_VALUE, "layer is NULL");
+  CHECK_ERROR(cephalo_gradients_create(layer, NULL), CEPHALO_ERROR_VALUE, "gradients is NULL");
+  CHECK_OK(cephalo_gradients_create(layer, &gradients));
+  CHECK_ERROR(cephalo_layer_forward_train(layer, &q, &context, 1, NULL), CEPHALO_ERROR_VALUE,
+              "pass is NULL");
+  CHECK_ERROR(cephalo_layer_forward_train(layer, &q, &lse, 1, &pass), CEPHALO_ERROR_VALUE,
+              "y_out has shape [3], the result is [3, 1]");
+  CHECK(pass == NULL);
+  CHECK_OK(cephalo_layer_forward_train(layer, &q, &context, 1, &pass));
+  CHECK_ERROR(cephalo_layer_backward(layer, NULL, &v, NULL, gradients), CEPHALO_ERROR_VALUE,
+              "pass is NULL");
+  CHECK_ERROR(cephalo_layer_backward(layer, pass, &v, NULL, NULL), CEPHALO_ERROR_VALUE,
+              "gradients is NULL");
+  CHECK_ERROR(cephalo_layer_backward(layer, pass, &lse, NULL, gradients), CEPHALO_ERROR_VALUE,
+              "dy is [3], y is [3, 1]");
+  CHECK_ERROR(cephalo_layer_backward(layer, pass, &v, &lse, gradients), CEPHALO_ERROR_VALUE,
+              "dx_out has shape [3], the result is [3, 1]");
+  float found = 1.0F;
+  cephalo_tensor value = matrix(&found, CEPHALO_FLOAT32, 1, 1);
+  CHECK_OK(cephalo_gradients_get(gradients, "out_proj.weight", &value));
+  CHECK(found == 0.0F);
+  CHECK_ERROR(cephalo_gradients_get(gradients, "out_proj.bias", &value), CEPHALO_ERROR_VALUE,
+              "out_proj.weight");
+  CHECK_ERROR(cephalo_gradients_get(gradients, "out_proj.weight", &q), CEPHALO_ERROR_VALUE,
+              "value_out has shape [3, 1], the result is [1, 1]");
+  CHECK_OK(cephalo_layer_set_parameter(layer, "out_proj.weight", &value));
+  CHECK_ERROR(cephalo_layer_backward(layer, pass, &v, NULL, gradients), CEPHALO_ERROR_VALUE,
+              "the parameters changed after this pass");
+  CHECK_ERROR(cephalo_gradients_zero(NULL), CEPHALO_ERROR_VALUE, "gradients is NULL");
+  cephalo_pass_destroy(pass);
+  cephalo_pass_destroy(NULL);
+  cephalo_gradients_destroy(gradients);
+  cephalo_gradients_destroy(NULL);
+  cephalo_layer_destroy(layer);
+}
+
 static void test_layer_errors(void) {
   cephalo_layer* layer = NULL;
   cephalo_layer_options options = small_layer();
@@ -396,10 +496,12 @@ int main(void) {
   test_positions_and_masks();
   test_tensors_in_masks();
   test_output_strides();
+  test_attend_backward();
   test_attend_errors();
   test_output_errors();
   test_mask_errors();
   test_layer();
   test_layer_errors();
+  test_layer_backward_errors();
   return failures == 0 ? 0 : 1;
 }

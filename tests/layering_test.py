@@ -21,7 +21,8 @@ MAY_INCLUDE = {
     "view": {"core", "io", "kernels", "text", "embed", "attention", "model"},
 }
 # The header that includes everything, and the C interface over everything.
-TOP_LEVEL = {"cephalo.h", "c_api.h", "c_api.cc"}
+TOP_LEVEL = {"cephalo.h", "c_api.h", "c_api.cc", "c_api_support.h", "c_api_support.cc",
+             "c_api_train.cc"}
 INCLUDE = re.compile(r'^\s*#include\s+["<](cephalo|cli|tests|examples|bench)/([^/">]+)', re.MULTILINE)
 
 

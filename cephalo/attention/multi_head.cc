@@ -381,4 +381,10 @@ void MultiHeadAttention::update(const std::string& wanted, const TensorView& val
   ++version_;
 }
 
+void MultiHeadAttention::update_all(const ParameterChange& change) {
+  packed_ = nullptr;  // first: a change that throws may have written already
+  ++version_;
+  for (const NamedParameter& p : parameters_.named()) change(p.name, parameters_.find(p.name));
+}
+
 }  // namespace cephalo

@@ -114,6 +114,9 @@ class MultiHeadAttention {
   std::vector<NamedParameter> parameters_as(Form form) const;  // or an error: it has no place
   TensorView parameter(const std::string& name) const;
   void update(const std::string& name, const TensorView& value);  // same shape; rounds to dtype
+  // Each parameter to be changed where it lies, in the order of parameters(); one new version.
+  using ParameterChange = std::function<void(const std::string& name, const MutableTensorView& p)>;
+  void update_all(const ParameterChange& change);
 
  protected:
   // What the rungs of the ladder change about messages and traces.

@@ -164,7 +164,10 @@ AttendProblem problem_of(const TensorView& q, const KVCache& cache, const CacheT
           function, q.dim(2), longest(tokens.appended));
   std::vector<dim_t> kv = tokens.lengths;
   std::vector<dim_t> queries = tokens.appended;
-  if (kv.empty()) kv = queries = {0};
+  if (kv.empty()) {
+    kv.push_back(0);
+    queries.push_back(0);
+  }
   auto joined = std::make_shared<const Mask>(mask & lengths(std::move(kv), std::move(queries)));
   const MaskExtent extent{q.dim(0), q.dim(1), q.dim(2), kv_tokens};
   AttendProblem problem{

@@ -42,7 +42,7 @@ constexpr std::array kKeys = {
     KeyInfo{"output", "6", "PROJECT OUT", ""},
 };
 
-const KeyInfo& info_of(const std::string& key) {
+const KeyInfo& info_of(std::string_view key) {
   const auto* found = std::find_if(kKeys.begin(), kKeys.end(),
                                    [&](const KeyInfo& info) { return key == info.key; });
   require(found != kKeys.end(), "trace: unknown step {}", key);

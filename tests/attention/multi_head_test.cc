@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "cephalo/attention/ladder.h"
+#include "cephalo/core/error.h"
 #include "cephalo/core/ops.h"
 #include "tests/support/tensors.h"
 
@@ -32,6 +34,45 @@ TEST(MultiHeadTest, a_strided_input_gives_the_same_bits) {
   const Tensor x = normal({5, 2, 6}, 1);
   const TensorView turned = transpose(x, 0, 1);
   EXPECT_TRUE(same_bits(layer(turned), layer(Tensor::copy(turned))));
+}
+
+TEST(MultiHeadTest, update_all_changes_each_parameter_where_it_lies_under_one_new_version) {
+  for (const Form form : {Form::separate, Form::gpt2, Form::torch}) {
+    MultiHeadAttention layer(
+        {.d_in = 8, .d_out = 8, .num_heads = 2, .qkv_bias = true, .seed = 1, .form = form});
+    MultiHeadAttention one_by_one(
+        {.d_in = 8, .d_out = 8, .num_heads = 2, .qkv_bias = true, .seed = 1, .form = form});
+    layer.prepare();
+    std::vector<std::string> names;
+    layer.update_all([&](const std::string& name, const MutableTensorView& p) {
+      names.push_back(name);
+      p.copy_from(multiply(p, 2.0));
+    });
+    EXPECT_EQ(layer.version(), 1U);
+    EXPECT_FALSE(layer.prepared());
+    std::vector<std::string> expected;
+    for (const NamedParameter& p : one_by_one.parameters()) {
+      expected.push_back(p.name);
+      one_by_one.update(p.name, multiply(p.value, 2.0));
+    }
+    EXPECT_EQ(names, expected);
+    const Tensor x = normal({2, 5, 8}, 1);
+    EXPECT_TRUE(same_bits(layer(x), one_by_one(x)));
+  }
+}
+
+TEST(MultiHeadTest, a_change_that_throws_leaves_a_new_version_behind) {
+  MultiHeadAttention layer({.d_in = 8, .d_out = 8, .num_heads = 2, .seed = 1});
+  layer.prepare();
+  EXPECT_EQ(error_of([&] {
+              layer.update_all([](const std::string& name, const MutableTensorView& p) {
+                p.fill(0.0);
+                if (name == "W_key.weight") throw Error(Error::Kind::value, "no more");
+              });
+            }),
+            "no more");
+  EXPECT_EQ(layer.version(), 1U);
+  EXPECT_FALSE(layer.prepared());
 }
 
 TEST(MultiHeadTest, grouped_heads_equal_a_layer_with_repeated_key_and_value_rows) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes random.json, ladder.json and attend.json: what PyTorch computes, for tests without it.
+"""Writes random.json, ladder.json, attend.json and train.json: what PyTorch computes, for tests
+without it.
 
     pip install torch && tests/golden/make_golden.py
 
@@ -248,8 +249,80 @@ def rotary_case(interleaved):
             "output": numbers(y)}
 
 
+# --- training ------------------------------------------------------------------------------------
+
+def cross_entropy_case(name, rows, vocab_size, scale=1.0, ignored=(), ignore_index=-100,
+                       hidden_id=None):
+    """float32 logits of seed 1 times `scale`, everything after that in float64."""
+    logits = seeded(1, rows, vocab_size) * scale
+    torch.manual_seed(2)
+    targets = torch.randint(0, vocab_size, (rows,))
+    if hidden_id is not None:
+        targets[targets == hidden_id] = hidden_id + 1
+        logits[:, hidden_id] = -torch.inf
+    targets[list(ignored)] = ignore_index
+    logits = logits.double().requires_grad_()
+    loss = F.cross_entropy(logits, targets, ignore_index=ignore_index)
+    (dlogits,) = torch.autograd.grad(loss, logits)
+    return {"case": "cross_entropy", "name": name, "rows": rows, "vocab_size": vocab_size,
+            "scale": scale, "ignore_index": ignore_index,
+            "hidden_id": -1 if hidden_id is None else hidden_id, "targets": targets.tolist(),
+            "loss": loss.item(), "dlogits": numbers(dlogits)}
+
+
+OPTIMISER_STEPS = 5
+
+
+def optimiser_case(name, make, state_names, shape, dtype, options):
+    """Parameter of seed 1; gradient of step n of seed 100 + n, smaller from row to row."""
+    parameter = seeded(1, *shape).to(dtype).requires_grad_()
+    sizes = 10.0 ** -torch.arange(shape[0]).to(dtype).view(-1, 1)
+    optimiser = make([parameter], **options)
+    for n in range(OPTIMISER_STEPS):
+        parameter.grad = seeded(100 + n, *shape).to(dtype) * sizes
+        optimiser.step()
+    state = {theirs: numbers(optimiser.state[parameter][theirs]) for theirs in state_names}
+    return {"case": name, "dtype": str(dtype).split(".")[1], "shape": list(shape),
+            "steps": OPTIMISER_STEPS, "options": options, "parameter": numbers(parameter),
+            "state": state}
+
+
+def clip_case(max_norm, dtype):
+    """Gradients of seeds 1, 2, ... in these shapes."""
+    shapes = ((3, 5), (7,), (40, 300))
+    tensors = [torch.empty(0)] * len(shapes)
+    for n, shape in enumerate(shapes):
+        tensors[n] = torch.zeros(shape, dtype=dtype, requires_grad=True)
+        tensors[n].grad = seeded(1 + n, *shape).to(dtype)
+    norm = nn.utils.clip_grad_norm_(tensors, max_norm)
+    return {"case": "clip", "dtype": str(dtype).split(".")[1], "max_norm": max_norm,
+            "norm": norm.item(), "gradients": [numbers(t.grad) for t in tensors]}
+
+
+def train():
+    cases = [cross_entropy_case("plain", 7, 11), cross_entropy_case("one id", 3, 1),
+             cross_entropy_case("some ignored", 6, 50, ignored=(0, 4)),
+             cross_entropy_case("another ignore_index", 6, 50, ignored=(0, 4), ignore_index=-1),
+             cross_entropy_case("large logits", 5, 33, scale=1e4),
+             cross_entropy_case("an id hidden", 5, 9, hidden_id=3),
+             cross_entropy_case("many ids", 4, 5003)]
+    adamw = ({}, {"lr": 0.1, "weight_decay": 0.3}, {"lr": 0.01, "betas": [0.5, 0.75], "eps": 1e-3},
+             {"lr": 1.0, "betas": [0.0, 0.0], "weight_decay": 0.0})
+    sgd = ({}, {"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "weight_decay": 0.2},
+           {"lr": 0.05, "momentum": 0.8, "weight_decay": 0.1, "nesterov": True})
+    for dtype in (torch.float32, torch.float64):
+        cases += [optimiser_case("adamw", torch.optim.AdamW, ("exp_avg", "exp_avg_sq"), (5, 31),
+                                 dtype, options) for options in adamw]
+        cases += [optimiser_case("sgd", torch.optim.SGD,
+                                 ("momentum_buffer",) if "momentum" in options else (), (5, 31),
+                                 dtype, options) for options in sgd]
+        cases += [clip_case(max_norm, dtype) for max_norm in (0.5, 20.0, 1000.0)]
+    return {"cases": cases}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     write("random.json", random_numbers())
     write("ladder.json", ladder())
     write("attend.json", attend())
+    write("train.json", train())

@@ -1,0 +1,143 @@
+#include "cephalo/c_api_support.h"
+
+#include <cmath>
+#include <string>
+
+#include "cephalo/core/fail.h"
+
+namespace cephalo::c_api {
+namespace {
+
+thread_local std::string message_of_this_thread;
+thread_local const char* error_of_this_thread = "";
+
+Engine engine_of(int32_t engine, const char* function) {
+  switch (engine) {
+    case CEPHALO_ENGINE_AUTO:
+      return Engine::automatic;
+    case CEPHALO_ENGINE_REFERENCE:
+      return Engine::reference;
+    case CEPHALO_ENGINE_FUSED:
+      return Engine::fused;
+    default:
+      fail(Error::Kind::value, "{}: there is no engine {}", function, engine);
+  }
+}
+
+}  // namespace
+
+cephalo_status failed(cephalo_status status, const char* message) noexcept {
+  try {
+    message_of_this_thread = message;
+    error_of_this_thread = message_of_this_thread.c_str();
+  } catch (...) {  // there is not even memory to say so
+    error_of_this_thread = "no memory";
+  }
+  return status;
+}
+
+const char* last_error() {
+  return error_of_this_thread;
+}
+
+cephalo_status status_of(Error::Kind kind) {
+  switch (kind) {
+    case Error::Kind::value:
+      return CEPHALO_ERROR_VALUE;
+    case Error::Kind::type:
+      return CEPHALO_ERROR_TYPE;
+    case Error::Kind::io:
+      return CEPHALO_ERROR_IO;
+    case Error::Kind::memory:
+      return CEPHALO_ERROR_MEMORY;
+  }
+  return CEPHALO_ERROR_INTERNAL;
+}
+
+void fail_null(const char* function, const char* argument) {
+  fail(Error::Kind::value, "{}: {} is NULL", function, argument);
+}
+
+// DType has the same numbers: only the range is checked.
+static_assert(static_cast<int>(DType::f32) == CEPHALO_FLOAT32);
+static_assert(static_cast<int>(DType::f16) == CEPHALO_FLOAT16);
+static_assert(static_cast<int>(DType::i64) == CEPHALO_INT64);
+static_assert(static_cast<int>(DType::u8) == CEPHALO_UINT8);
+static_assert(static_cast<int>(DType::boolean) == CEPHALO_BOOL);
+DType dtype_of(int32_t dtype, const char* function, const char* argument) {
+  require_type(dtype >= CEPHALO_FLOAT32 && dtype <= CEPHALO_BOOL,
+               "{}: {} has dtype {}, which is none of cephalo's", function, argument, dtype);
+  return static_cast<DType>(dtype);
+}
+
+MutableTensorView view_of(const cephalo_tensor* t, const char* function, const char* argument) {
+  const cephalo_tensor& tensor = not_null(t, function, argument);
+  require(tensor.rank >= 0 && tensor.rank <= 4, "{}: {} has rank {}, 0 to 4 is possible", function,
+          argument, tensor.rank);
+  Shape shape;
+  Strides strides;
+  for (int axis = 0; axis < tensor.rank; ++axis) {
+    require(tensor.shape[axis] >= 0, "{}: {} has a dimension of {}", function, argument,
+            tensor.shape[axis]);
+    shape.push_back(tensor.shape[axis]);
+    strides.push_back(tensor.strides[axis]);
+  }
+  require(tensor.data != nullptr || numel(shape) == 0, "{}: the data of {} {} is NULL", function,
+          argument, shape);
+  return {tensor.data, dtype_of(tensor.dtype, function, argument), shape, strides};
+}
+
+MutableTensorView view_or_empty(const cephalo_tensor* t, const char* function,
+                                const char* argument) {
+  return t == nullptr ? MutableTensorView() : view_of(t, function, argument);
+}
+
+const Mask& mask_or_none(const cephalo_mask* mask) {
+  static const Mask none;
+  return mask == nullptr ? none : mask->mask;
+}
+
+AttendOptions options_of(const cephalo_attend_options* wanted, const char* function) {
+  const cephalo_attend_options o = wanted == nullptr ? cephalo_attend_options_default() : *wanted;
+  AttendOptions options;
+  if (!std::isnan(o.scale)) options.scale = o.scale;
+  if (o.softcap != 0.0) options.softcap = o.softcap;
+  options.dropout = o.dropout;
+  options.seed = o.seed;
+  options.engine = engine_of(o.engine, function);
+  options.threads = o.threads;
+  return options;
+}
+
+void check_output(const MutableTensorView& out, const Shape& shape, DType dtype,
+                  const char* function, const char* argument) {
+  require(out.shape() == shape, "{}: {} has shape {}, the result is {}", function, argument,
+          out.shape(), shape);
+  require_type(out.dtype() == dtype, "{}: {} is {}, the result is {}", function, argument,
+               name(out.dtype()), name(dtype));
+  for (int axis = 0; axis < out.rank(); ++axis) {
+    require(out.dim(axis) <= 1 || out.strides()[axis] != 0,
+            "{}: {} {} has stride 0 in axis {}: elements would overwrite each other", function,
+            argument, shape, axis);
+  }
+}
+
+Shape with_width(const TensorView& t, dim_t width) {
+  Shape shape = t.shape();
+  shape[-1] = width;
+  return shape;
+}
+
+Shape without_width(const TensorView& t) {
+  Shape shape;
+  for (int axis = 0; axis + 1 < t.rank(); ++axis) shape.push_back(t.dim(axis));
+  return shape;
+}
+
+dim_t output_width(const MultiHeadAttention& layer) {
+  const MultiHeadAttentionOptions& o = layer.options();
+  if (o.out_proj) return o.d_out;
+  return o.num_heads * (o.v_dim == 0 ? layer.head_dim() : o.v_dim);
+}
+
+}  // namespace cephalo::c_api
