@@ -49,20 +49,21 @@ kernels::OutRows out_rows(const MutableTensorView& t, dim_t b, dim_t h, dim_t i,
   return {first, count, t.dim(3), s[2], s[3], t.dtype()};
 }
 
-// Divides memory into arrays, each on a line of its own; from address 0 on it only measures.
+// Divides memory into arrays, each on a line of its own; without memory it only measures.
 class Arena {
  public:
-  explicit Arena(const std::byte* memory) : next_(reinterpret_cast<std::uintptr_t>(memory)) {}
+  explicit Arena(std::byte* memory) : memory_(memory) {}
   template <typename U>
   U* take(dim_t count) {
-    const std::uintptr_t array = next_;
-    next_ += static_cast<std::uintptr_t>(round_up(count * static_cast<dim_t>(sizeof(U)), kLine));
+    std::byte* array = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += round_up(count * static_cast<dim_t>(sizeof(U)), kLine);
     return reinterpret_cast<U*>(array);
   }
-  std::uintptr_t next() const { return next_; }
+  dim_t used() const { return used_; }
 
  private:
-  std::uintptr_t next_;
+  std::byte* memory_;
+  dim_t used_ = 0;
 };
 
 // The forward pass in reverse, tile by tile, with weights computed anew from q, k and lse:
@@ -188,7 +189,7 @@ class FusedBackward {
   std::size_t scratch_bytes() const {
     Arena arena(nullptr);
     divide(arena);
-    return static_cast<std::size_t>(arena.next());
+    return static_cast<std::size_t>(arena.used());
   }
 
   // Chunks of whole tiles, as many as the shape asks for, whatever the threads.

@@ -89,7 +89,7 @@ template <typename T, Lanes lanes>
 std::size_t TileMaskBuilder<T, lanes>::scratch_bytes(const AttendProblem& problem,
                                                      const kernels::AttendKernels<T>& kernels) {
   const auto keys = static_cast<std::size_t>(kernels::kKvTile);
-  const auto width = static_cast<std::size_t>(kernels::kMaxColumns * kernels.lanes);
+  const auto width = std::size_t{kernels::kMaxColumns} * static_cast<std::size_t>(kernels.lanes);
   const std::size_t bias = problem.mask.adds() ? keys * width * sizeof(T) : 0;
   return 2 * keys * sizeof(std::uint64_t) + bias;
 }

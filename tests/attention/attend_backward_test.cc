@@ -169,7 +169,7 @@ TEST_P(AttendBackwardTest, the_gradient_of_a_repeated_bias_is_the_sum_of_the_who
   for (dim_t h = 0; h < 4; ++h) {
     for (dim_t j = 0; j < 9; ++j) {
       double sum = 0.0;
-      for (dim_t n = 0; n < 2 * 9; ++n) sum += b.dbias[0].at({n / 9, h, n % 9, j});
+      for (dim_t n = 0; n < 18; ++n) sum += b.dbias[0].at({n / 9, h, n % 9, j});
       EXPECT_NEAR(a.dbias[0].at({h, 0, j}), sum, 1e-13);
     }
   }
