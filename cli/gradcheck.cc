@@ -9,7 +9,7 @@
 
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/error.h"
-#include "cli/mask_words.h"
+#include "cli/gradcheck_flags.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -17,74 +17,26 @@
 namespace cephalo::cli {
 namespace {
 
-constexpr std::int64_t kLargest = 1 << 20;  // of any size
-constexpr int kProjections = 8;             // of --fast, for each tensor
-
-struct Flags {
-  std::string batch = "2", num_heads = "4", num_kv_heads, tokens = "6", q_tokens, kv_tokens;
-  std::string head_dim = "8", v_dim, mask = "causal()", bias, softcap, dropout = "0", seed = "0";
-  std::string engine = "automatic", eps, atol, rtol;
-  bool fast = false, json = false;
-};
-
 struct Sizes {
   dim_t batch, num_heads, num_kv_heads, q_tokens, kv_tokens, head_dim, v_dim;
 };
 
-dim_t size(const char* flag, const std::string& text) {
-  return parse_integer(flag, text, 1, kLargest);
-}
-
-dim_t size_or(const char* flag, const std::string& text, dim_t otherwise) {
-  return text.empty() ? otherwise : size(flag, text);
-}
-
-Sizes parse_sizes(const Flags& flags) {
-  const dim_t num_heads = size("--num-heads", flags.num_heads);
-  const dim_t num_kv_heads = size_or("--num-kv-heads", flags.num_kv_heads, num_heads);
+Sizes parse_sizes(const GradcheckFlags& flags) {
+  const dim_t num_heads = parse_size("--num-heads", flags.num_heads);
+  const dim_t num_kv_heads = parse_size("--num-kv-heads", flags.num_kv_heads, num_heads);
   if (num_heads % num_kv_heads != 0) {
     throw UsageError(
         fmt::format("--num-kv-heads: {} does not divide --num-heads {}", num_kv_heads, num_heads));
   }
-  const dim_t tokens = size("--tokens", flags.tokens);
-  const dim_t head_dim = size("--head-dim", flags.head_dim);
-  return {size("--batch", flags.batch),
+  const dim_t tokens = parse_size("--tokens", flags.tokens);
+  const dim_t head_dim = parse_size("--head-dim", flags.head_dim, 8);
+  return {parse_size("--batch", flags.batch),
           num_heads,
           num_kv_heads,
-          size_or("--q-tokens", flags.q_tokens, tokens),
-          size_or("--kv-tokens", flags.kv_tokens, tokens),
+          parse_size("--q-tokens", flags.q_tokens, tokens),
+          parse_size("--kv-tokens", flags.kv_tokens, tokens),
           head_dim,
-          size_or("--v-dim", flags.v_dim, head_dim)};
-}
-
-Engine parse_engine(const std::string& text) {
-  for (const Engine engine : {Engine::automatic, Engine::reference, Engine::fused}) {
-    if (text == name(engine)) return engine;
-  }
-  throw UsageError(
-      fmt::format("--engine: '{}' is not one of automatic, reference, fused", printable(text)));
-}
-
-AttendOptions parse_options(const Flags& flags) {
-  AttendOptions options;
-  options.engine = parse_engine(flags.engine);
-  if (!flags.softcap.empty()) options.softcap = parse_positive("--softcap", flags.softcap);
-  options.dropout = parse_probability("--dropout", flags.dropout);
-  options.seed = parse_seed("--seed", flags.seed);
-  return options;
-}
-
-GradcheckOptions parse_check(const Flags& flags) {
-  GradcheckOptions check;
-  check.seed = parse_seed("--seed", flags.seed);
-  check.projections = flags.fast ? kProjections : 0;
-  if (!flags.eps.empty()) check.eps = parse_positive("--eps", flags.eps);
-  if (!flags.atol.empty()) check.atol = parse_tolerance("--atol", flags.atol);
-  if (!flags.rtol.empty()) check.rtol = parse_tolerance("--rtol", flags.rtol);
-  check.progress = [](const std::string& tensor, dim_t done, dim_t all) {
-    if (done % 16 == 0) show_status(fmt::format("checking {}: {} of {}", tensor, done, all));
-  };
-  return check;
+          parse_size("--v-dim", flags.v_dim, head_dim)};
 }
 
 // "heads,q,k" -> [1, num_heads, q_tokens, kv_tokens]: the axes that the bias has of its own.
@@ -111,6 +63,83 @@ Shape parse_bias(const std::string& text, const Sizes& sizes) {
     begin = end + 1;
   }
   return shape;
+}
+
+// A report and what it is about.
+struct Checked {
+  std::string title;
+  GradcheckReport report;
+};
+
+Checked check_attend(const GradcheckFlags& flags) {
+  const Sizes s = parse_sizes(flags);
+  AttendOptions options;
+  options.engine = flags.parse_engine();
+  if (!flags.softcap.empty()) options.softcap = parse_positive("--softcap", flags.softcap);
+  options.dropout = parse_probability("--dropout", flags.dropout);
+  options.seed = parse_seed("--seed", flags.seed);
+  const GradcheckOptions check = flags.parse_check();
+  Mask mask = flags.parse_mask();
+  TorchGenerator generator(options.seed);
+  const Tensor q = generator.randn({s.batch, s.num_heads, s.q_tokens, s.head_dim}, DType::f64);
+  const Tensor k = generator.randn({s.batch, s.num_kv_heads, s.kv_tokens, s.head_dim}, DType::f64);
+  const Tensor v = generator.randn({s.batch, s.num_kv_heads, s.kv_tokens, s.v_dim}, DType::f64);
+  if (!flags.bias.empty()) {
+    mask = mask & bias(generator.randn(parse_bias(flags.bias, s), DType::f64));
+  }
+  return {fmt::format("attend by the {} engine: batch {}, heads {}/{}, tokens {}/{}, width {}/{}",
+                      name(plan(q, k, v, mask, options).engine), s.batch, s.num_heads,
+                      s.num_kv_heads, s.q_tokens, s.kv_tokens, s.head_dim, s.v_dim),
+          gradcheck(q, k, v, mask, options, check)};
+}
+
+// The layer of the flags. All that it is made from are flags: a wrong number is wrong usage.
+MultiHeadAttention make_layer(const GradcheckFlags& flags, TorchGenerator& generator) {
+  MultiHeadAttentionOptions options;
+  options.d_in = parse_size("--d-in", flags.d_in, 24);
+  options.d_out = parse_size("--d-out", flags.d_out, 24);
+  options.num_heads = parse_size("--num-heads", flags.num_heads);
+  options.num_kv_heads = parse_size("--num-kv-heads", flags.num_kv_heads, 0);
+  options.d_kv = parse_size("--d-kv", flags.d_kv, 0);
+  options.v_dim = parse_size("--v-dim", flags.v_dim, 0);
+  options.dropout = parse_probability("--dropout", flags.dropout);
+  options.qkv_bias = flags.qkv_bias;
+  options.out_proj = !flags.no_out_proj;
+  options.causal = false;  // the mask says all
+  if (flags.rotary) options.rotary = Rotary{};
+  options.generator = &generator;
+  options.dtype = DType::f64;
+  try {
+    return MultiHeadAttention(options);
+  } catch (const Error& error) {
+    if (error.kind() != Error::Kind::value) throw;
+    throw UsageError(error.what());
+  }
+}
+
+Checked check_layer(const GradcheckFlags& flags) {
+  const GradcheckOptions check = flags.parse_check();
+  const dim_t batch = parse_size("--batch", flags.batch);
+  const dim_t tokens = parse_size("--tokens", flags.tokens);
+  const dim_t kv_tokens = parse_size("--kv-tokens", flags.kv_tokens, 0);
+  TorchGenerator generator(check.seed);
+  const MultiHeadAttention layer = make_layer(flags, generator);
+  const MultiHeadAttentionOptions& o = layer.options();
+  const Tensor x = generator.randn({batch, tokens, o.d_in}, DType::f64);
+  const Tensor kv = generator.randn({batch, kv_tokens, o.d_kv == 0 ? o.d_in : o.d_kv}, DType::f64);
+  const TensorView kv_view = kv;
+  CallOptions call;
+  call.engine = flags.parse_engine();
+  call.mask = flags.parse_mask();
+  if (kv_tokens > 0) call.kv = &kv_view;
+  const Tensor head = Tensor::zeros({1, layer.head_dim()}, DType::f64);
+  const Engine engine = plan(head, head, head, {}, {.engine = call.engine}).engine;
+  return {fmt::format("MultiHeadAttention by the {} engine: {} -> {}, heads {}/{}, batch {}, {}",
+                      name(engine), o.d_in, o.d_out, o.num_heads,
+                      o.num_kv_heads == 0 ? o.num_heads : o.num_kv_heads, batch,
+                      kv_tokens > 0 ? fmt::format("tokens {}/{}", tokens, kv_tokens)
+                                    : fmt::format("tokens {}", tokens)),
+          gradcheck(layer, x, call, check)};
 }
 
 std::string as_text(const GradcheckReport& report, const std::string& title, bool fast) {
@@ -142,23 +171,9 @@ std::string as_json(const GradcheckReport& report, const std::string& title, boo
   return json.dump(1) + "\n";
 }
 
-void gradcheck_verb(const Flags& flags) {
-  const Sizes s = parse_sizes(flags);
-  const AttendOptions options = parse_options(flags);
-  const GradcheckOptions check = parse_check(flags);
-  Mask mask = flags.mask == "none" ? Mask() : parse_mask(flags.mask);
-  TorchGenerator generator(options.seed);
-  const Tensor q = generator.randn({s.batch, s.num_heads, s.q_tokens, s.head_dim}, DType::f64);
-  const Tensor k = generator.randn({s.batch, s.num_kv_heads, s.kv_tokens, s.head_dim}, DType::f64);
-  const Tensor v = generator.randn({s.batch, s.num_kv_heads, s.kv_tokens, s.v_dim}, DType::f64);
-  if (!flags.bias.empty()) {
-    mask = mask & bias(generator.randn(parse_bias(flags.bias, s), DType::f64));
-  }
-  const Engine engine = plan(q, k, v, mask, options).engine;
-  const std::string title = fmt::format(
-      "attend by the {} engine: batch {}, heads {}/{}, tokens {}/{}, width {}/{}", name(engine),
-      s.batch, s.num_heads, s.num_kv_heads, s.q_tokens, s.kv_tokens, s.head_dim, s.v_dim);
-  const GradcheckReport report = gradcheck(q, k, v, mask, options, check);
+void gradcheck_verb(const GradcheckFlags& flags) {
+  flags.refuse_what_does_not_belong();
+  const auto [title, report] = flags.layer ? check_layer(flags) : check_attend(flags);
   show_status("");
   print(flags.json ? as_json(report, title, flags.fast) : as_text(report, title, flags.fast));
   if (!report.passed()) {
@@ -169,39 +184,17 @@ void gradcheck_verb(const Flags& flags) {
 }  // namespace
 
 Verb add_gradcheck(CLI::App& program) {
-  auto flags = std::make_shared<Flags>();
-  CLI::App* verb =
-      program.add_subcommand("gradcheck", "Check attention's gradients on a configuration");
-  const auto number = [&](const char* flag, std::string& to, const char* what) {
-    verb->add_option(flag, to, what)->type_name("N");
-  };
-  number("--batch", flags->batch, "Sequences; default 2");
-  number("--num-heads", flags->num_heads, "Query heads; default 4");
-  number("--num-kv-heads", flags->num_kv_heads, "Key and value heads; default: as many");
-  number("--tokens", flags->tokens, "Queries and keys; default 6");
-  number("--q-tokens", flags->q_tokens, "Queries; default: --tokens");
-  number("--kv-tokens", flags->kv_tokens, "Keys; default: --tokens");
-  number("--head-dim", flags->head_dim, "Width of a query; default 8");
-  number("--v-dim", flags->v_dim, "Width of a value; default: --head-dim");
-  verb->add_option("--mask", flags->mask, "'causal() & window(3, 0)', none; default causal()")
-      ->type_name("WORDS");
-  verb->add_option("--bias", flags->bias, "A random bias with these axes: batch,heads,q,k")
-      ->type_name("AXES");
-  number("--softcap", flags->softcap, "Scores become c tanh(scores / c)");
-  number("--dropout", flags->dropout, "Probability that a weight is dropped; default 0");
-  number("--seed", flags->seed, "Of the inputs, dropout and directions; default 0");
-  verb->add_option("--engine", flags->engine, "automatic, reference or fused")->type_name("NAME");
-  number("--eps", flags->eps, "Step of the differences; default 1e-6");
-  number("--atol", flags->atol, "Error allowed everywhere; default 1e-5");
-  number("--rtol", flags->rtol, "Error allowed beside the size of the gradient; default 1e-3");
-  verb->add_flag("--fast", flags->fast, "Random directions instead of every element");
-  verb->add_flag("--json", flags->json, "The same as JSON");
+  auto flags = std::make_shared<GradcheckFlags>();
+  CLI::App* verb = program.add_subcommand(
+      "gradcheck", "Check gradients of attention, or of a layer, on a configuration");
+  flags->add_to(*verb);
   verb->footer(
       "Exit status 1 when a gradient is wrong.\n"
       "Examples:\n"
       "  cephalo gradcheck\n"
       "  cephalo gradcheck --num-kv-heads 2 --mask 'causal() & window(3, 0)' --softcap 5\n"
-      "  cephalo gradcheck --tokens 300 --bias heads,q,k --mask none --fast --engine fused");
+      "  cephalo gradcheck --tokens 300 --bias heads,q,k --mask none --fast --engine fused\n"
+      "  cephalo gradcheck --layer --num-kv-heads 2 --qkv-bias --rotary");
   return [flags] { gradcheck_verb(*flags); };
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/attention/multi_head.h"
 
 namespace cephalo {
 
@@ -57,5 +58,11 @@ GradcheckTensor check_gradient(const std::string& name, const std::function<doub
 GradcheckReport gradcheck(const TensorView& q, const TensorView& k, const TensorView& v,
                           const Mask& mask = {}, const AttendOptions& options = {},
                           const GradcheckOptions& check = {});
+
+// forward_train and backward of a float64 copy of the layer, in its mode: x, kv after cross
+// attention, and every parameter under its name. The loss is a random weighting of y. All
+// evaluations have the dropout of one call: that of call.call, 0 if there is none.
+GradcheckReport gradcheck(const MultiHeadAttention& layer, const TensorView& x,
+                          const CallOptions& call = {}, const GradcheckOptions& check = {});
 
 }  // namespace cephalo

@@ -20,7 +20,7 @@ using testing::bound_for;
 using testing::largest_difference;
 using testing::largest_magnitude;
 using testing::make_mask_spec;
-using testing::mask_part_names;
+using testing::mask_combinations;
 using testing::MaskSpec;
 using testing::normal;
 using testing::plain_attention;
@@ -47,18 +47,6 @@ class ConformanceTest : public ::testing::TestWithParam<NamedEngine> {
 };
 INSTANTIATE_TEST_SUITE_P(Engines, ConformanceTest, ::testing::ValuesIn(kEngines),
                          [](const auto& engine) { return std::string(engine.param.name); });
-
-std::vector<std::vector<std::string>> mask_combinations() {
-  std::vector<std::vector<std::string>> combinations;
-  const auto& names = mask_part_names();
-  for (std::size_t a = 0; a < names.size(); ++a) {
-    combinations.push_back({names[a]});
-    for (std::size_t b = a + 1; b < names.size(); ++b) {
-      if (testing::parts_combine(names[a], names[b])) combinations.push_back({names[a], names[b]});
-    }
-  }
-  return combinations;
-}
 
 struct Case {
   MaskExtent extent;

@@ -9,11 +9,13 @@
 #include <stdexcept>
 
 #include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/ladder.h"
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/views.h"
 #include "tests/support/backward_engines.h"
 #include "tests/support/bounds.h"
 #include "tests/support/mask_spec.h"
+#include "tests/support/random_config.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {
@@ -173,6 +175,85 @@ TEST(GradcheckTest, a_report_is_a_table_with_a_line_for_each_tensor) {
   EXPECT_EQ(text.find("tensor "), 0U);
 }
 
+// --- a layer ------------------------------------------------------------------------------------
+
+std::vector<std::string> names_of(const GradcheckReport& report) {
+  std::vector<std::string> names;
+  for (const GradcheckTensor& t : report.tensors) names.push_back(t.name);
+  return names;
+}
+
+TEST(GradcheckTest, a_layer_is_checked_in_float64_parameter_by_parameter) {
+  const MultiHeadAttention layer({.d_in = 6,
+                                  .d_out = 8,
+                                  .dropout = 0.3,
+                                  .num_heads = 4,
+                                  .qkv_bias = true,
+                                  .num_kv_heads = 2,
+                                  .d_kv = 5,
+                                  .causal = false,
+                                  .rotary = Rotary{},
+                                  .seed = 1});
+  const Tensor before = Tensor::copy(layer.parameter("W_value.weight"));
+  const Tensor x = normal({2, 3, 6}, 1), kv = normal({2, 4, 5}, 2);
+  const TensorView kv_view = kv;
+  for (const Engine engine : testing::kBackwardEngines) {
+    const CallOptions call{.kv = &kv_view, .mask = window(2, 1), .engine = engine};
+    const GradcheckReport report = gradcheck(layer, x, call);
+    EXPECT_TRUE(report.passed()) << report.to_string();
+    EXPECT_EQ(names_of(report),
+              (std::vector<std::string>{"x", "kv", "W_query.weight", "W_query.bias", "W_key.weight",
+                                        "W_key.bias", "W_value.weight", "W_value.bias",
+                                        "out_proj.weight", "out_proj.bias"}));
+    for (const GradcheckTensor& t : report.tensors) {
+      const dim_t elements = t.name == "x"    ? x.numel()
+                             : t.name == "kv" ? kv.numel()
+                                              : layer.parameter(t.name).numel();
+      EXPECT_EQ(t.checked, elements) << t.name;
+      EXPECT_GT(t.worst.error, 0.0) << t.name;
+    }
+    EXPECT_EQ(gradcheck(layer, x, call, {.projections = 2}).tensors[3].checked, 2);
+  }
+  EXPECT_TRUE(same_bits(layer.parameter("W_value.weight"), before));
+  EXPECT_EQ(layer.version(), 0U);
+}
+
+TEST(GradcheckTest, a_layer_is_checked_in_its_mode_and_form) {
+  TorchGenerator generator(4);
+  HeadWrapper rung_4({.d_in = 4,
+                      .d_out = 3,
+                      .context_length = 6,
+                      .dropout = 0.5,
+                      .num_heads = 2,
+                      .seed = 5,
+                      .dropout_stream = DropoutStream::torch});
+  const Tensor x = normal({2, 5, 4}, 1);
+  const GradcheckReport training = gradcheck(rung_4, x, {.generator = &generator});
+  EXPECT_TRUE(training.passed()) << training.to_string();
+  EXPECT_EQ(training.tensors[1].name, "heads.0.W_query.weight");
+  EXPECT_EQ(generator.draws(), 0U);
+  rung_4.eval();
+  const GradcheckReport eval = gradcheck(rung_4, x);  // needs no generator
+  EXPECT_TRUE(eval.passed()) << eval.to_string();
+  EXPECT_NE(eval.tensors[0].worst.analytic, training.tensors[0].worst.analytic);
+  const FastMultiHeadAttention rung_7({.d_model = 6, .num_heads = 3, .seed = 2});
+  const GradcheckReport fused = gradcheck(rung_7, normal({4, 6}, 1), {.mask = causal()});
+  EXPECT_TRUE(fused.passed()) << fused.to_string();
+  EXPECT_EQ(fused.tensors[1].name, "qkv_proj.weight");
+}
+
+TEST(GradcheckTest, what_a_layer_refuses_is_refused_here) {
+  const MultiHeadAttention layer({.d_in = 4, .d_out = 4, .context_length = 3, .seed = 1});
+  EXPECT_EQ(error_of([&] {
+              gradcheck(layer, normal({5, 4}, 1));
+            }),
+            "MultiHeadAttention: tokens (5) exceed context_length (3)");
+  EXPECT_EQ(error_of([&] {
+              gradcheck(layer, normal({2, 4}, 1), {}, {.eps = -1.0});
+            }),
+            "gradcheck: eps (-1) must be > 0");
+}
+
 // --- configurations that nobody thought of -------------------------------------------------------
 
 class GradcheckEnginesTest : public ::testing::TestWithParam<Engine> {};
@@ -196,16 +277,7 @@ Config random_config(TorchGenerator& generator) {
               generator.randint(1, longest), generator.randint(1, longest)};
   c.head_dim = generator.randint(1, 18);
   c.v_dim = generator.randint(1, 18);
-  const auto& names = testing::mask_part_names();
-  const std::int64_t wanted = generator.randint(0, 4);
-  for (std::int64_t n = 0; n < wanted; ++n) {
-    const std::string& part = names[static_cast<std::size_t>(
-        generator.randint(0, static_cast<std::int64_t>(names.size())))];
-    const bool fits = std::all_of(c.parts.begin(), c.parts.end(), [&](const std::string& other) {
-      return other != part && testing::parts_combine(other, part);
-    });
-    if (fits) c.parts.push_back(part);
-  }
+  c.parts = testing::random_mask_parts(generator);
   if (generator.keeps(0.4)) {
     const auto or_one = [&](dim_t dim) { return generator.keeps(0.5) ? dim : 1; };
     const MaskExtent& e = c.extent;

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "cephalo/attention/attend.h"
-#include "cephalo/core/parallel.h"
-#include "cephalo/core/views.h"
 #include "tests/support/bounds.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/plain_attention.h"
+#include "tests/support/random_config.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {
@@ -21,58 +19,9 @@ using testing::bound_for;
 using testing::largest_difference;
 using testing::largest_magnitude;
 using testing::MaskSpec;
-using testing::normal;
 using testing::plain_attention;
-using testing::same_bits;
-
-constexpr int kEqualNumbers = 6;  // a layout: one number for a whole row
-
-// [batch, heads, tokens, dim] in some order of memory, dense or not.
-struct Source {
-  Source(const Shape& shape, DType dtype, TorchGenerator& generator) {
-    const dim_t batch = shape[0], heads = shape[1], tokens = shape[2], dim = shape[3];
-    const auto seed = generator.random64();
-    layout = static_cast<int>(generator.randint(0, 9));
-    switch (layout) {
-      case 0:  // (batch, tokens, heads, dim)
-        memory = normal({batch, tokens, heads, dim}, seed, dtype);
-        view = transpose(memory, 1, 2);
-        break;
-      case 1:  // packed beside others
-        memory = normal({batch, tokens, 3 * heads, dim}, seed, dtype);
-        view = transpose(memory.slice(2, heads, 2 * heads), 1, 2);
-        break;
-      case 2:  // elements lie apart
-        memory = normal({dim, tokens, heads, batch}, seed, dtype);
-        view = permute(memory, {3, 2, 1, 0});
-        break;
-      case 3:  // a piece of a larger tensor
-        memory = normal({batch + 1, heads, tokens + 3, dim + 2}, seed, dtype);
-        view = memory.slice(0, 1, batch + 1).slice(2, 2, tokens + 2).slice(3, 1, dim + 1);
-        break;
-      case 4:  // one sequence or one head for all
-        memory = normal(
-            {generator.keeps(0.5) ? 1 : batch, generator.keeps(0.5) ? 1 : heads, tokens, dim}, seed,
-            dtype);
-        view = broadcast_to(memory, shape);
-        break;
-      case 5:  // all tokens the same
-        memory = normal({batch, heads, 1, dim}, seed, dtype);
-        view = broadcast_to(memory, shape);
-        break;
-      case kEqualNumbers:
-        memory = normal({batch, heads, tokens, 1}, seed, dtype);
-        view = broadcast_to(memory, shape);
-        break;
-      default:
-        memory = normal(shape, seed, dtype);
-        view = memory;
-    }
-  }
-  int layout;
-  Tensor memory;
-  TensorView view;
-};
+using testing::random_tokens;
+using testing::RandomSource;
 
 struct Config {
   MaskExtent extent;
@@ -81,17 +30,6 @@ struct Config {
   std::vector<std::string> parts;
   AttendOptions options;
 };
-
-dim_t random_tokens(TorchGenerator& generator) {
-  switch (generator.randint(0, 4)) {
-    case 0:
-      return generator.randint(1, 10);
-    case 1:
-      return generator.randint(1, 201);
-    default:
-      return generator.randint(1, 80);
-  }
-}
 
 Config random_config(TorchGenerator& generator) {
   constexpr DType kTypes[] = {DType::f32, DType::f32,  DType::f32,
@@ -110,16 +48,7 @@ Config random_config(TorchGenerator& generator) {
   if (c.q_type == DType::f32 && generator.keeps(0.3)) {
     c.kv_type = generator.keeps(0.5) ? DType::bf16 : DType::f16;
   }
-  const auto& names = testing::mask_part_names();
-  const std::int64_t wanted = generator.randint(0, 4);
-  for (std::int64_t k = 0; k < wanted; ++k) {
-    const std::string& part = names[static_cast<std::size_t>(
-        generator.randint(0, static_cast<std::int64_t>(names.size())))];
-    const bool fits = std::all_of(c.parts.begin(), c.parts.end(), [&](const std::string& other) {
-      return other != part && testing::parts_combine(other, part);
-    });
-    if (fits) c.parts.push_back(part);
-  }
+  c.parts = testing::random_mask_parts(generator);
   if (generator.keeps(0.3)) c.options.softcap = 0.5 + 5.0 * generator.uniform53();
   if (generator.keeps(0.3)) c.options.scale = 2.0 * generator.uniform53() - 0.5;
   if (generator.keeps(0.25)) c.options.dropout = 0.9 * generator.uniform53();
@@ -138,21 +67,9 @@ std::string to_string(const Config& c, const MaskSpec& mask) {
       c.options.softcap.value_or(0.0), c.options.scale.value_or(0.0), c.options.dropout);
 }
 
-// The length of the longest row.
-double largest_norm(const TensorView& t) {
-  const Tensor dense = Tensor::copy(t, DType::f64);
-  const dim_t dim = t.dim(3);
-  double largest = 0.0;
-  for (dim_t row = 0; row < dense.numel() / dim; ++row) {
-    const double* numbers = dense.data_as<double>() + row * dim;
-    largest = std::max(largest, std::inner_product(numbers, numbers + dim, numbers, 0.0));
-  }
-  return std::sqrt(largest);
-}
-
 // Errors of ours and what is allowed for one configuration.
-void check(const Config& c, const MaskSpec& mask, const Source& q, const Source& k, const Source& v,
-           int* beyond_plain) {
+void check(const Config& c, const MaskSpec& mask, const RandomSource& q, const RandomSource& k,
+           const RandomSource& v, int* beyond_plain) {
   const bool wide = c.q_type == DType::f64;
   const double scale = c.options.scale.value_or(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
   const double softcap = c.options.softcap.value_or(0.0);
@@ -164,14 +81,7 @@ void check(const Config& c, const MaskSpec& mask, const Source& q, const Source&
            : plain_attention<double>(q.view, k.view, v.view, table, scale, softcap);
   const AttendResult ours = attend(q.view, k.view, v.view, mask.mask, c.options);
   const DType steps = wide ? DType::f64 : DType::f32;
-  // Sums on the way to a score reach S = scale · |q| |k|, so it may be off by S · 2⁻²⁴ and more;
-  // where all products are equal their roundings do not cancel. Plain code can be exact by luck,
-  // where pairs are few or keys equal: the floor has a part for S.
-  const double terms = q.layout == kEqualNumbers && k.layout == kEqualNumbers
-                           ? static_cast<double>(c.head_dim)
-                           : 1.0;
-  const double noise =
-      1.0 + terms * std::abs(scale) * largest_norm(q.view) * largest_norm(k.view) / 4.0;
+  const double noise = 1.0 + testing::score_noise(q, k, scale);
   const double lse_magnitude = std::max(1.0, testing::largest_finite_magnitude(exact.lse));
   ASSERT_LE(largest_difference(ours.lse, exact.lse),
             bound_for(largest_difference(plain.lse, exact.lse), lse_magnitude + noise, steps));
@@ -201,9 +111,9 @@ TEST(RandomConfigTest, random_configurations_stay_within_rounding_of_the_brute_f
     const Config c = random_config(generator);
     const MaskExtent& e = c.extent;
     const MaskSpec mask = testing::make_mask_spec(c.parts, e, generator);
-    const Source q({e.batch, e.num_heads, e.q_tokens, c.head_dim}, c.q_type, generator);
-    const Source k({e.batch, c.num_kv_heads, e.kv_tokens, c.head_dim}, c.kv_type, generator);
-    const Source v({e.batch, c.num_kv_heads, e.kv_tokens, c.v_dim}, c.kv_type, generator);
+    const RandomSource q({e.batch, e.num_heads, e.q_tokens, c.head_dim}, c.q_type, generator);
+    const RandomSource k({e.batch, c.num_kv_heads, e.kv_tokens, c.head_dim}, c.kv_type, generator);
+    const RandomSource v({e.batch, c.num_kv_heads, e.kv_tokens, c.v_dim}, c.kv_type, generator);
     SCOPED_TRACE(fmt::format("configuration {}: {} layouts {} {} {}", number, to_string(c, mask),
                              q.layout, k.layout, v.layout));
     ASSERT_NO_FATAL_FAILURE(check(c, mask, q, k, v, &beyond_plain));

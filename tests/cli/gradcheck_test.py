@@ -54,6 +54,35 @@ class Gradcheck(unittest.TestCase):
                          [(name, 8, 0) for name in ("q", "k", "v", "bias")])
         self.assertIn("passed: every projection agrees", gradcheck("--fast").stdout)
 
+    def test_a_layer_by_its_parameters(self):
+        result = gradcheck("--layer", "--d-in", "24", "--d-out", "24", "--num-heads", "4",
+                           "--num-kv-heads", "2", "--qkv-bias", "--rotary", "--mask",
+                           "causal() & window(3, 0)")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        lines = result.stdout.splitlines()
+        self.assertRegex(lines[0], r"^MultiHeadAttention by the \w+ engine: 24 -> 24, heads 4/2, "
+                                   r"batch 2, tokens 6$")
+        self.assertEqual([line.split()[:2] for line in lines[2:-1]],
+                         [["x", "288"], ["W_query.weight", "576"], ["W_query.bias", "24"],
+                          ["W_key.weight", "288"], ["W_key.bias", "12"],
+                          ["W_value.weight", "288"], ["W_value.bias", "12"],
+                          ["out_proj.weight", "576"], ["out_proj.bias", "24"]])
+        self.assertEqual(lines[-1], "passed: every element agrees")
+
+    def test_every_option_of_a_layer_by_every_engine(self):
+        for engine in ("reference", "fused"):
+            found = report("--layer", "--d-in", "6", "--d-out", "8", "--num-heads", "2",
+                           "--num-kv-heads", "1", "--v-dim", "3", "--kv-tokens", "4", "--d-kv",
+                           "5", "--mask", "none", "--no-out-proj", "--dropout", "0.25",
+                           "--tokens", "3", "--engine", engine)
+            self.assertIn(f"by the {engine} engine: 6 -> 8, heads 2/1, batch 2, tokens 3/4",
+                          found["title"])
+            checked = {tensor["name"]: tensor["checked"] for tensor in found["tensors"]}
+            self.assertEqual(checked, {"x": 2 * 3 * 6, "kv": 2 * 4 * 5, "W_query.weight": 8 * 6,
+                                       "W_key.weight": 4 * 5, "W_value.weight": 3 * 5})
+        fast = report("--layer", "--fast")
+        self.assertEqual({t["checked"] for t in fast["tensors"]}, {8})
+
     def test_the_seed_decides(self):
         first = report("--fast", "--seed", "1")
         self.assertEqual(report("--fast", "--seed", "1"), first)
@@ -83,6 +112,13 @@ class Gradcheck(unittest.TestCase):
                 (("--bias", "heads,,k"), "--bias: '' is not one of batch, heads, q, k"),
                 (("--bias", "tokens"), "--bias: 'tokens' is not one of batch, heads, q, k"),
                 (("--mask", "causal("), "--mask: expected a number at character 8 of 'causal('"),
+                (("--rotary",), "--rotary: only with --layer"),
+                (("--d-in", "8"), "--d-in: only with --layer"),
+                (("--layer", "--softcap", "3"), "--softcap: a layer has no such option"),
+                (("--layer", "--head-dim", "3"), "--head-dim: a layer has no such option"),
+                (("--layer", "--d-kv", "8"), "--d-kv: only with --kv-tokens"),
+                (("--layer", "--d-out", "25"), "MultiHeadAttention: d_out (25) must be divisible by "
+                                               "num_heads (4); 1 or 5 heads fit"),
                 (("--tokns", "3"), "unknown flag '--tokns' (did you mean --tokens?); see cephalo "
                                    "gradcheck --help")):
             result = gradcheck(*arguments)

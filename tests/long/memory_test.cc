@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <string>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/weights.h"
 #include "tests/support/tensors.h"
 
@@ -57,6 +59,34 @@ TEST(MemoryTest, causal_attention_over_131072_tokens_needs_less_than_64_mib) {
   // The first query sees one key; the last one all.
   EXPECT_NEAR(context.at({0, 3, 0, 5}), v.at({0, 3, 0, 5}), 1e-6);
   EXPECT_TRUE(testing::all_finite(context[0][11].slice(0, 131071, 131072)));
+}
+
+TEST(MemoryTest, forward_and_backward_over_32768_tokens_need_less_than_64_mib) {
+  const Shape shape{1, 12, 32768, 64};
+  const Tensor q = numbers(shape, 0.37F);
+  const Tensor k = numbers(shape, 0.73F);
+  const Tensor v = numbers(shape, 0.11F);
+  const Tensor dcontext = numbers(shape, 0.29F);
+  Tensor context = numbers(shape, 0.5F);
+  Tensor lse = numbers({1, 12, 32768}, 0.5F);
+  Tensor dq = numbers(shape, 0.5F), dk = numbers(shape, 0.5F), dv = numbers(shape, 0.5F);
+  const AttendOptions options{.require = Engine::fused, .threads = 2};
+  const double extra = extra_mib([&] {
+    attend_into({context, lse}, q, k, v, causal(), options);
+    attend_backward_into({dq, dk, dv}, {context, lse, dcontext}, q, k, v, causal(), options);
+  });
+  testing::report(fmt::format(
+      "32,768 tokens x 12 heads x 64, causal, forward and backward on 2 threads: {:.1f} "
+      "MiB beside tensors and gradients",
+      extra));
+  EXPECT_LT(extra, 64.0);
+  // The first query sees one key, so its scores have no gradient; the last key is seen once.
+  EXPECT_LE(testing::largest_magnitude(dq[0][3][0]), 1e-6);
+  const auto last = [&](const Tensor& t, dim_t d) { return t.at({0, 5, 32767, d}); };
+  double score = 0.0;
+  for (dim_t d = 0; d < 64; ++d) score += last(q, d) * last(k, d) / 8.0;
+  const double weight = std::exp(score - lse.at({0, 5, 32767}));
+  EXPECT_NEAR(last(dv, 7), weight * last(dcontext, 7), 1e-4 * weight);
 }
 
 TEST(MemoryTest, a_window_of_1024_over_1048576_tokens_finishes) {

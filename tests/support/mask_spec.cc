@@ -197,6 +197,18 @@ bool parts_combine(const std::string& a, const std::string& b) {
   return !(a == "documents" && b == "documents");
 }
 
+std::vector<std::vector<std::string>> mask_combinations() {
+  std::vector<std::vector<std::string>> combinations;
+  const auto& names = mask_part_names();
+  for (std::size_t a = 0; a < names.size(); ++a) {
+    combinations.push_back({names[a]});
+    for (std::size_t b = a + 1; b < names.size(); ++b) {
+      if (parts_combine(names[a], names[b])) combinations.push_back({names[a], names[b]});
+    }
+  }
+  return combinations;
+}
+
 MaskSpec make_mask_spec(const std::vector<std::string>& parts, const MaskExtent& extent,
                         TorchGenerator& generator) {
   MaskSpec spec;

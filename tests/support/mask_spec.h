@@ -50,4 +50,7 @@ MaskSpec make_mask_spec(const std::vector<std::string>& parts, const MaskExtent&
                         TorchGenerator& generator);
 bool parts_combine(const std::string& a, const std::string& b);
 
+// Every part alone, and every pair that goes together.
+std::vector<std::vector<std::string>> mask_combinations();
+
 }  // namespace cephalo::testing

@@ -3,24 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <type_traits>
 #include <vector>
 
+#include "tests/support/dense.h"
+
 namespace cephalo::testing {
-namespace {
-
-// Results of long double are kept as double.
-template <typename T>
-using Stored = std::conditional_t<std::is_same_v<T, float>, float, double>;
-
-template <typename T>
-std::vector<T> dense(const TensorView& t) {
-  const Tensor copy = Tensor::copy(t, DTypeOf<Stored<T>>::value);
-  const Stored<T>* data = copy.template data_as<Stored<T>>();
-  return {data, data + copy.numel()};
-}
-
-}  // namespace
 
 template <typename T>
 PlainResult plain_attention(const TensorView& q, const TensorView& k, const TensorView& v,

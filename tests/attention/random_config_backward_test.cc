@@ -1,0 +1,254 @@
+// Gradients of configurations that nobody thought of, held against the brute force.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/plan.h"
+#include "cephalo/core/views.h"
+#include "tests/support/backward_engines.h"
+#include "tests/support/bounds.h"
+#include "tests/support/mask_spec.h"
+#include "tests/support/plain_backward.h"
+#include "tests/support/random_config.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo {
+namespace {
+
+using testing::largest_difference;
+using testing::largest_magnitude;
+using testing::MaskSpec;
+using testing::plain_backward;
+using testing::plain_sum_to;
+using testing::PlainGradients;
+using testing::PlainPass;
+using testing::RandomSource;
+using testing::same_bits;
+
+class RandomConfigBackwardTest : public ::testing::TestWithParam<Engine> {};
+INSTANTIATE_TEST_SUITE_P(Engines, RandomConfigBackwardTest,
+                         ::testing::ValuesIn(testing::kBackwardEngines),
+                         [](const auto& engine) { return std::string(name(engine.param)); });
+
+struct Config {
+  MaskExtent extent;
+  dim_t num_kv_heads, head_dim, v_dim;
+  DType dtype;
+  std::vector<std::string> parts;
+  Shape bias_shape;  // of a bias beside those of the parts; rank 0: none
+  bool with_dlse;
+  AttendOptions options;
+};
+
+Config random_config(TorchGenerator& generator) {
+  Config c;
+  c.num_kv_heads = generator.randint(1, 4);
+  do {  // the brute force is slow
+    c.extent = {generator.randint(1, 4), c.num_kv_heads * generator.randint(1, 4),
+                testing::random_tokens(generator), testing::random_tokens(generator)};
+    c.head_dim = generator.randint(1, generator.keeps(0.3) ? 131 : 40);
+    c.v_dim = generator.randint(1, generator.keeps(0.3) ? 131 : 40);
+  } while (c.extent.batch * c.extent.num_heads * c.extent.q_tokens * c.extent.kv_tokens *
+               (c.head_dim + c.v_dim + 20) >
+           1'000'000);
+  c.dtype = generator.keeps(0.75) ? DType::f32 : DType::f64;
+  c.parts = testing::random_mask_parts(generator);
+  if (generator.keeps(0.4)) {
+    const auto or_one = [&](dim_t dim) { return generator.keeps(0.5) ? dim : 1; };
+    const MaskExtent& e = c.extent;
+    c.bias_shape = {or_one(e.batch), or_one(e.num_heads), or_one(e.q_tokens), or_one(e.kv_tokens)};
+  }
+  c.with_dlse = generator.keeps(0.5);
+  if (generator.keeps(0.3)) c.options.softcap = 0.5 + 5.0 * generator.uniform53();
+  if (generator.keeps(0.3)) c.options.scale = 2.0 * generator.uniform53() - 0.5;
+  if (generator.keeps(0.25)) c.options.dropout = 0.9 * generator.uniform53();
+  c.options.seed = generator.random64();
+  c.options.threads = static_cast<int>(generator.randint(1, 4));
+  c.options.return_lse = true;
+  return c;
+}
+
+std::string to_string(const Config& c, const MaskSpec& mask) {
+  return fmt::format(
+      "batch {} heads {}/{} tokens {}/{} width {}/{} {} mask '{}' bias {} dlse {} softcap {} scale "
+      "{} dropout {}",
+      c.extent.batch, c.extent.num_heads, c.num_kv_heads, c.extent.q_tokens, c.extent.kv_tokens,
+      c.head_dim, c.v_dim, name(c.dtype), mask.name, to_string(c.bias_shape), c.with_dlse,
+      c.options.softcap.value_or(0.0), c.options.scale.value_or(0.0), c.options.dropout);
+}
+
+// The documented stream of dropout, pair by pair: docs/numerics.md.
+std::vector<bool> kept_pairs(const MaskExtent& e, const MaskSpec& mask, const AttendOptions& o) {
+  std::vector<bool> kept;
+  const auto word = [](dim_t n) { return static_cast<std::uint32_t>(n); };
+  for (dim_t b = 0; b < e.batch; ++b) {
+    for (dim_t h = 0; h < e.num_heads; ++h) {
+      for (dim_t i = 0; i < e.q_tokens; ++i) {
+        for (dim_t j = 0; j < e.kv_tokens; ++j) {
+          const auto words =
+              philox(o.seed, {word(j / 4), word(mask.position(b, i)), word(h), word(b)});
+          kept.push_back(words[static_cast<std::size_t>(j % 4)] >= o.dropout * 0x1p32);
+        }
+      }
+    }
+  }
+  return kept;
+}
+
+// Everything that goes into one backward pass.
+struct Inputs {
+  Inputs(const Config& c, TorchGenerator& generator)
+      : spec(testing::make_mask_spec(c.parts, c.extent, generator)),
+        q({c.extent.batch, c.extent.num_heads, c.extent.q_tokens, c.head_dim}, c.dtype, generator),
+        k({c.extent.batch, c.num_kv_heads, c.extent.kv_tokens, c.head_dim}, c.dtype, generator),
+        v({c.extent.batch, c.num_kv_heads, c.extent.kv_tokens, c.v_dim}, c.dtype, generator),
+        dcontext({c.extent.batch, c.extent.num_heads, c.extent.q_tokens, c.v_dim}, c.dtype,
+                 generator),
+        dlse_rows({c.extent.batch, c.extent.num_heads, c.extent.q_tokens, 1}, c.dtype, generator) {
+    if (c.with_dlse) dlse = dlse_rows.view.select(3, 0);
+    if (c.bias_shape.rank() == 0) return;
+    added = std::make_shared<const Tensor>(generator.randn(c.bias_shape));
+    spec.mask = spec.mask & bias(*added);
+    spec.adds.emplace_back([t = added](const MaskSpec::Pair& pair) {
+      const dim_t at[] = {pair.b, pair.h, pair.i, pair.j};
+      Dims index = t->shape();
+      for (int axis = 0; axis < 4; ++axis) index[axis] = index[axis] == 1 ? 0 : at[axis];
+      return t->at(index);
+    });
+  }
+  MaskSpec spec;
+  std::shared_ptr<const Tensor> added;
+  RandomSource q, k, v, dcontext, dlse_rows;
+  TensorView dlse;
+};
+
+// What one gradient is held against.
+struct Compared {
+  const char* name;
+  const TensorView ours, plain, exact, noise;
+};
+
+// How many tensors there were, and how far off.
+struct Summary {
+  int tensors = 0;
+  int beyond_plain = 0;  // 3 × plain and 2⁻²² of the largest gradient are not enough
+  double worst = 0.0;    // error beside what is allowed
+  std::string worst_case;
+};
+
+// Three times the error of plain code in the same precision, plus a floor for where plain is exact
+// by luck: 2⁻²² (float64: 2⁻⁵⁰) times what rounding can do, for which see gradient_noise.
+void compare(const Compared& c, const std::string& config, Summary& summary) {
+  const bool wide = c.ours.dtype() == DType::f64;
+  const double unit = wide ? 0x1p-50 : 0x1p-22;
+  const double error = largest_difference(c.ours, c.exact);
+  const double plain_error = largest_difference(c.plain, c.exact);
+  const double magnitude = largest_magnitude(c.exact);
+  const double floor = unit * largest_magnitude(c.noise);
+  const double bound = 3.0 * plain_error + floor;
+  ASSERT_LE(error, bound) << c.name;
+  if (wide) {
+    ASSERT_LE(error, floor + 1e-10 * magnitude) << c.name;
+  }
+  ++summary.tensors;
+  summary.beyond_plain += error > 3.0 * plain_error + unit * magnitude ? 1 : 0;
+  if (error > summary.worst * bound) {
+    summary.worst = error / bound;
+    summary.worst_case = fmt::format("{} of {}", c.name, config);
+  }
+}
+
+// Memory for a gradient of this shape, with its elements apart.
+struct Apart {
+  explicit Apart(const TensorView& like)
+      : memory(Tensor::full({like.dim(3) + 1, like.dim(2), like.dim(1), like.dim(0)}, std::nan(""),
+                            like.dtype())) {}
+  MutableTensorView view() {
+    const Strides& s = memory.strides();
+    return {memory.mutable_view().mutable_data(),
+            memory.dtype(),
+            {memory.dim(3), memory.dim(2), memory.dim(1), memory.dim(0) - 1},
+            {s[3], s[2], s[1], s[0]}};
+  }
+  Tensor memory;
+};
+
+// Dense inputs and scattered results: bits do not depend on how anything lies.
+void expect_same_bits_for_other_strides(const Inputs& in, const AttendResult& r,
+                                        const AttendOptions& options, const AttendGradients& g) {
+  const Tensor q = Tensor::copy(in.q.view), k = Tensor::copy(in.k.view);
+  const Tensor v = Tensor::copy(in.v.view), dcontext = Tensor::copy(in.dcontext.view);
+  const Tensor dlse = Tensor::copy(in.dlse);
+  Apart dq(q), dk(k), dv(v);
+  attend_backward_into({dq.view(), dk.view(), dv.view()}, {r.context, r.lse, dcontext, dlse}, q, k,
+                       v, in.spec.mask, options);
+  EXPECT_TRUE(same_bits(dq.view(), g.dq) && same_bits(dk.view(), g.dk) &&
+              same_bits(dv.view(), g.dv));
+}
+
+// The shape of a bias at rank 4.
+Shape with_ones(const Shape& shape) {
+  Shape all{1, 1, 1, 1};
+  for (int axis = 0; axis < shape.rank(); ++axis) all[4 - shape.rank() + axis] = shape[axis];
+  return all;
+}
+
+void check(const Config& c, const Inputs& in, Summary& summary) {
+  const bool wide = c.dtype == DType::f64;
+  const double scale = c.options.scale.value_or(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
+  const testing::MaskTable table(in.spec, c.extent);
+  PlainPass pass{in.q.view, in.k.view, in.v.view, in.dcontext.view, in.dlse, table, scale};
+  pass.softcap = c.options.softcap.value_or(0.0);
+  pass.dropout = c.options.dropout;
+  pass.equal_qk = in.q.equal_numbers() && in.k.equal_numbers();
+  pass.equal_dcontext_v = in.dcontext.equal_numbers() && in.v.equal_numbers();
+  if (pass.dropout > 0.0) pass.kept = kept_pairs(c.extent, in.spec, c.options);
+  const PlainGradients plain = wide ? plain_backward<double>(pass) : plain_backward<float>(pass);
+  const PlainGradients exact =
+      wide ? plain_backward<long double>(pass) : plain_backward<double>(pass);
+  const PlainGradients noise = testing::gradient_noise(pass);
+  const AttendResult r = attend(in.q.view, in.k.view, in.v.view, in.spec.mask, c.options);
+  const AttendGradients g =
+      attend_backward({r.context, r.lse, in.dcontext.view, in.dlse}, in.q.view, in.k.view,
+                      in.v.view, in.spec.mask, c.options, true);
+  const std::string config = to_string(c, in.spec);
+  ASSERT_NO_FATAL_FAILURE(compare({"dq", g.dq, plain.dq, exact.dq, noise.dq}, config, summary));
+  ASSERT_NO_FATAL_FAILURE(compare({"dk", g.dk, plain.dk, exact.dk, noise.dk}, config, summary));
+  ASSERT_NO_FATAL_FAILURE(compare({"dv", g.dv, plain.dv, exact.dv, noise.dv}, config, summary));
+  for (const Tensor& dbias : g.dbias) {
+    const Shape shape = with_ones(dbias.shape());
+    const Tensor by_plain =
+        wide ? plain_sum_to<double>(plain.dbias, shape) : plain_sum_to<float>(plain.dbias, shape);
+    const Tensor in_exact = plain_sum_to<long double>(exact.dbias, shape);
+    const Tensor in_noise = plain_sum_to<long double>(noise.dbias, shape);
+    ASSERT_NO_FATAL_FAILURE(
+        compare({"dbias", view(dbias, shape), by_plain, in_exact, in_noise}, config, summary));
+  }
+  expect_same_bits_for_other_strides(in, r, c.options, g);
+}
+
+TEST_P(RandomConfigBackwardTest, gradients_stay_within_rounding_of_the_brute_force) {
+  const int count = testing::rounds(500);
+  Summary summary;
+  for (int number = 0; number < count; ++number) {
+    TorchGenerator generator(static_cast<std::uint64_t>(number));
+    Config c = random_config(generator);
+    c.options.engine = GetParam();
+    const Inputs in(c, generator);
+    SCOPED_TRACE(fmt::format("configuration {}: {}", number, to_string(c, in.spec)));
+    ASSERT_NO_FATAL_FAILURE(check(c, in, summary));
+  }
+  testing::report(fmt::format(
+      "{} engine: {} gradients of {} random configurations; {} of them beyond 3 x plain and 2^-22 "
+      "of the largest; worst {:.2f} of what is allowed: {}",
+      name(GetParam()), summary.tensors, count, summary.beyond_plain, summary.worst,
+      summary.worst_case));
+}
+
+}  // namespace
+}  // namespace cephalo

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <vector>
+
+#include "tests/support/mask_spec.h"
+
+namespace cephalo::testing {
+
+// q: [batch, num_heads, q_tokens, head_dim]   k: [batch, num_kv_heads, kv_tokens, head_dim]
+// v: [batch, num_kv_heads, kv_tokens, v_dim]   dcontext: [batch, num_heads, q_tokens, v_dim]
+// dlse: [batch, num_heads, q_tokens], empty: lse was not used
+struct PlainPass {
+  TensorView q, k, v, dcontext, dlse;
+  const MaskTable& mask;
+  double scale;
+  double softcap = 0.0;
+  double dropout = 0.0;
+  // All products of a pair are the same number: their roundings do not cancel.
+  bool equal_qk = false, equal_dcontext_v = false;
+  std::vector<bool> kept = {};  // of all pairs; needed with dropout
+};
+
+struct PlainGradients {
+  Tensor dq, dk, dv;
+  Tensor dbias;  // of a bias that has all axes: [batch, num_heads, q_tokens, kv_tokens]
+};
+
+// The backward pass as NumPy users write it: weights stored whole, softmax's own sum in delta, and
+// every sum in one precision and in order. Like plain_attention a wider T is the truth, and the
+// same T the error of a plain implementation. It shares no code with the engines.
+template <typename T>
+PlainGradients plain_backward(const PlainPass& pass);
+
+// What rounding can do to each gradient, to first order, in units of 2⁻²² (of float64: 2⁻⁵⁰). A
+// gradient is a sum of products, and each counts with its size: products may cancel, their errors
+// do not. Two things are off by more than their own rounding, where plain code can be exact by
+// luck:
+//
+// - weights = exp(scores − lse), computed anew. An error of the score or of lse is one of the
+//   weight, while softmax divides it out again. Sums on the way to the score have the height
+//   S = scale · Σ |q k| or that of lse and are rounded head_dim times, to each side as it comes:
+//   √head_dim · (S + |lse|) / 8. dv has this error of the weights; dscores have it times what they
+//   are, and through delta times what the others of their row are.
+// - dweights − delta, where delta = dcontext · context: each is off by its size, and both are
+//   rounded v_dim times. Plain code takes Σ weights · dweights, which is dweights to the last bit
+//   where a query looks at one key.
+PlainGradients gradient_noise(const PlainPass& pass);
+
+// pairs: [batch, num_heads, q_tokens, kv_tokens] -> shape, of the same rank: the sum over the axes
+// that are 1 there.
+template <typename T>
+Tensor plain_sum_to(const TensorView& pairs, const Shape& shape);
+
+}  // namespace cephalo::testing
