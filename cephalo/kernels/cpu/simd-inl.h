@@ -124,8 +124,8 @@ HWY_INLINE Vec<T> exp2(Vec<T> x) {
   const auto normal = hn::Not(hn::Lt(x, hn::Set(d, T(kFloat ? -100 : -900))));
 #if HWY_TARGET == HWY_AVX3
   // Raised before it is scaled, so that nothing underflows on the way: processors that stop for
-  // microcode there may do so for lanes that the mask leaves out, too. Max keeps a NaN in its second
-  // operand.
+  // microcode there may do so for lanes that the mask leaves out, too. Max keeps a NaN in its
+  // second operand.
   if constexpr (kFloat) {
     const __m512 high = _mm512_max_ps(_mm512_set1_ps(-101.0F), x.raw);
     const __m512 whole = _mm512_roundscale_ps(high, _MM_FROUND_TO_NEAREST_INT);
