@@ -132,7 +132,7 @@ class FusedBackward {
     dim_t number;
   };
   // A tile of keys with its gradients.
-  struct Tile {
+  struct Keys {
     dim_t j;
     kernels::KeyTile<T> keys;
     T* dk;  // [head_dim in whole register tiles][width]
@@ -281,7 +281,7 @@ class FusedBackward {
     Arena arena(memory);
     const Scratch scratch = divide(arena);
     TileMaskBuilder<T, Lanes::keys> masks(f_, kernels_, scratch.mask);
-    Tile tiles[kChunkTiles];
+    Keys tiles[kChunkTiles];
     const dim_t first = chunk.number * chunk_tiles_;
     const dim_t count = std::min(chunk_tiles_, static_cast<dim_t>(tiles_.size()) - first);
     for (dim_t t = 0; t < count; ++t) {
@@ -310,15 +310,15 @@ class FusedBackward {
   }
 
   // One block of queries against one tile of keys: the steps in reverse.
-  void add_pair(dim_t b, Block& block, const Tile& tile, TileMaskBuilder<T, Lanes::keys>& masks,
+  void add_pair(dim_t b, Block& block, const Keys& tile, TileMaskBuilder<T, Lanes::keys>& masks,
                 const Scratch& s) const {
     kernels::TileMask<T> built;
     const dim_t width = tile.keys.columns * kernels_.lanes;
-    const cephalo::Tile answer = masks.build(
+    const Tile answer = masks.build(
         {b, block.h, block.i, block.queries.count, width, tile.j, tile.keys.count}, &built);
-    if (answer == cephalo::Tile::hidden) return;
+    if (answer == Tile::hidden) return;
     if (!block.packed) pack_block(b, block, s);
-    const kernels::TileMask<T>* mask = answer == cephalo::Tile::visible ? nullptr : &built;
+    const kernels::TileMask<T>* mask = answer == Tile::visible ? nullptr : &built;
     // weights = 2^(scores − lse) ⇐ q, k, lse
     backward_.reweigh(block.queries, tile.keys, mask, s.weights, s.slopes, s.strips);
     // dscores = weights · (dcontext vᵀ − delta)
@@ -334,14 +334,14 @@ class FusedBackward {
     backward_.add_dq(block.queries, tile.keys, mask, s.strips, s.dscores, s.dq);
   }
 
-  Tile pack_tile(dim_t b, dim_t kv_head, dim_t number, T* memory, const Scratch& s) const {
+  Keys pack_tile(dim_t b, dim_t kv_head, dim_t number, T* memory, const Scratch& s) const {
     const QueryRange& place = tiles_[static_cast<std::size_t>(number)];
     const dim_t width = place.columns * kernels_.lanes;
     const dim_t count = tile_begin(number + 1) - place.begin;
     T* keys = memory;
     T* values = keys + head_dim_ * width_;
     T* key_rows = values + v_dim_ * width_;
-    Tile tile{};
+    Keys tile{};
     tile.j = place.begin;
     tile.dk = key_rows + key_stride_ * width_;
     tile.dv = tile.dk + head_rows_ * width_;
@@ -423,7 +423,7 @@ class FusedBackward {
     }
   }
 
-  void finish_tile(dim_t b, dim_t kv_head, const Tile& tile, const Scratch& s) const {
+  void finish_tile(dim_t b, dim_t kv_head, const Keys& tile, const Scratch& s) const {
     const dim_t width = tile.keys.columns * kernels_.lanes;
     std::fill(s.factor, s.factor + width_, static_cast<T>(f_.scale));
     kernels_.unpack_lanes(tile.dk, width, s.factor,
@@ -473,12 +473,12 @@ class FusedBackward {
       const QueryRange& place = tiles_[static_cast<std::size_t>(t)];
       const dim_t count = tile_begin(t + 1) - place.begin;
       kernels::TileMask<T> mask;
-      const cephalo::Tile answer = masks.build(
+      const Tile answer = masks.build(
           {b, h, block.i, block.queries.count, place.columns * kernels_.lanes, place.begin, count},
           &mask);
-      if (answer == cephalo::Tile::hidden) continue;
+      if (answer == Tile::hidden) continue;
       if (!block.packed) pack_block(b, block, s);
-      const Tile tile = pack_tile(b, h / group_, t, s.tiles, s);
+      const Keys tile = pack_tile(b, h / group_, t, s.tiles, s);
       backward_.reweigh(block.queries, tile.keys, &mask, s.weights, s.slopes, s.strips);
       mask.softcap = T(0);  // the bias came after it: its gradient is that of capped scores
       backward_.differentiate(block.queries, tile.keys, &mask, s.strips, s.slopes, s.weights,
@@ -487,7 +487,7 @@ class FusedBackward {
     }
   }
 
-  void sum_dscores(dim_t b, const Block& block, const Tile& tile, const Scratch& s,
+  void sum_dscores(dim_t b, const Block& block, const Keys& tile, const Scratch& s,
                    const MutableTensorView& dbias) const {
     const auto stride = [&](int axis) { return dbias.dim(axis) == 1 ? 0 : dbias.strides()[axis]; };
     const dim_t width = tile.keys.columns * kernels_.lanes;

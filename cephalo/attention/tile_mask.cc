@@ -112,6 +112,22 @@ void TileMaskBuilder<T, lanes>::hide_by_document(const TilePlace& place) {
   }
 }
 
+// The same keys of the queries that come next: short pieces of rows far apart, which no hardware
+// foresees.
+template <typename T, Lanes lanes>
+void TileMaskBuilder<T, lanes>::ask_for_next(const TilePlace& place,
+                                             const BoundMask::Part& part) const {
+  constexpr dim_t kLine = 64;
+  const auto size = static_cast<dim_t>(item_size(part.view.dtype()));
+  const auto* data = static_cast<const std::byte*>(part.view.data());
+  const dim_t begin = place.i + place.count;
+  const dim_t end = std::min(begin + place.width, problem_.mask.extent().q_tokens);
+  for (dim_t i = begin; i < end; ++i) {
+    const std::byte* row = data + part.offset(place.b, place.h, i, place.j) * size;
+    for (dim_t at = 0; at < place.keys * size; at += kLine) __builtin_prefetch(row + at, 0, 2);
+  }
+}
+
 template <typename T, Lanes lanes>
 void TileMaskBuilder<T, lanes>::apply_tensor(const TilePlace& place, const BoundMask::Part& part,
                                              bool* bias_begun) {
@@ -123,6 +139,9 @@ void TileMaskBuilder<T, lanes>::apply_tensor(const TilePlace& place, const Bound
         data + part.offset(place.b, place.h, place.i + x, place.j) * static_cast<dim_t>(size);
   }
   const kernels::Rows rows{addresses, place.count, place.keys, part.stride[3], part.view.dtype()};
+  if (lanes == Lanes::queries && part.stride[2] != 0 && part.stride[3] == 1) {
+    ask_for_next(place, part);
+  }
   const bool drop = part.role == MaskTensor::Role::drop;
   if (part.role == MaskTensor::Role::bias) {
     const auto add = lanes == Lanes::queries ? kernels_.add_bias : kernels_.add_bias_rows;
@@ -137,26 +156,32 @@ void TileMaskBuilder<T, lanes>::apply_tensor(const TilePlace& place, const Bound
 
 template <typename T, Lanes lanes>
 void TileMaskBuilder<T, lanes>::draw_kept(const TilePlace& place) {
-  const auto threshold = static_cast<std::uint64_t>(std::ceil(problem_.options.dropout * 0x1p32));
+  const double threshold = std::ceil(problem_.options.dropout * 0x1p32);
   std::fill(kept_, kept_ + kernels::kKvTile, std::uint64_t{0});
-  for (dim_t x = 0; x < place.count; ++x) {
-    const auto position = static_cast<std::uint32_t>(problem_.mask.position(place.b, place.i + x));
-    // Four keys share a counter; a tile may begin between them.
-    for (dim_t four = place.j / 4; 4 * four < place.j + place.keys; ++four) {
-      const PhiloxCounter words =
-          philox(problem_.options.seed,
-                 {static_cast<std::uint32_t>(four), position, static_cast<std::uint32_t>(place.h),
-                  static_cast<std::uint32_t>(place.b)});
-      const dim_t first = std::max(4 * four, place.j);
-      const dim_t last = std::min(4 * four + 4, place.j + place.keys);
-      for (dim_t j = first; j < last; ++j) {
-        const std::uint64_t kept = words[static_cast<std::size_t>(j - 4 * four)] >= threshold;
-        if (lanes == Lanes::queries) {
-          kept_[j - place.j] |= kept << x;
-        } else {
-          kept_[x] |= kept << (j - place.j);
-        }
-      }
+  if (threshold >= 0x1p32) return;  // no word is that large
+  const kernels::KeptStream stream{problem_.options.seed, static_cast<std::uint32_t>(place.h),
+                                   static_cast<std::uint32_t>(place.b),
+                                   static_cast<std::uint32_t>(threshold)};
+  // Four keys share a counter; a tile may begin between them.
+  const dim_t four = place.j / 4;
+  const dim_t fours = (place.j + place.keys + 3) / 4 - four;
+  const dim_t skipped = place.j - 4 * four;
+  const dim_t position = problem_.mask.position(place.b, place.i);
+  if (lanes == Lanes::keys) {
+    for (dim_t x = 0; x < place.count; ++x) {
+      kept_[x] = kernels_.kept_by_key(stream, static_cast<std::uint32_t>(four),
+                                      static_cast<std::uint32_t>(position + x), fours) >>
+                 skipped;
+    }
+    return;
+  }
+  for (dim_t g = 0; g < fours; ++g) {
+    std::uint64_t kept[4];
+    kernels_.kept_by_query(stream, static_cast<std::uint32_t>(four + g),
+                           static_cast<std::uint32_t>(position), place.count, kept);
+    for (dim_t w = 0; w < 4; ++w) {
+      const dim_t key = 4 * g + w - skipped;
+      if (key >= 0 && key < place.keys) kept_[key] = kept[w];
     }
   }
 }

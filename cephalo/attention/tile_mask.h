@@ -40,6 +40,7 @@ class TileMaskBuilder {
   Tile build_bits(const TilePlace& place, kernels::TileMask<T>* mask, bool by_position,
                   bool by_document);
   void hide_by_document(const TilePlace& place);
+  void ask_for_next(const TilePlace& place, const BoundMask::Part& part) const;
   void apply_tensor(const TilePlace& place, const BoundMask::Part& part, bool* bias_begun);
   void draw_kept(const TilePlace& place);
 

@@ -87,6 +87,15 @@ struct TileMask {
   T grown;                       // a kept weight grows by this
 };
 
+// Which weights dropout keeps: word key % 4 of philox(seed, {key / 4, position, head, batch}) is at
+// least the threshold.
+struct KeptStream {
+  std::uint64_t seed;
+  std::uint32_t head;
+  std::uint32_t batch;
+  std::uint32_t threshold;
+};
+
 // The columns of a strip (`rows` keys) that hold a visible pair.
 struct StripColumns {
   std::uint8_t first;
@@ -123,6 +132,13 @@ struct AttendKernels {
 
   // products[r] = Σ a[r] · b[r]
   void (*row_products)(const Rows& a, const Rows& b, T* products);
+
+  // kept[w]: keys 4 · four + w; bit x: the query at position + x, x < count <= 64.
+  void (*kept_by_query)(const KeptStream& stream, std::uint32_t four, std::uint32_t position,
+                        dim_t count, std::uint64_t* kept);
+  // The query at one position; bit x: key 4 · four + x, x < 4 · fours <= 64.
+  std::uint64_t (*kept_by_key)(const KeptStream& stream, std::uint32_t four, std::uint32_t position,
+                               dim_t fours);
 
   // A bias into lanes; rows are queries, elements are keys:
   // bias[j][x] (+)= element j of row x; −inf clears its bit and adds nothing.

@@ -18,6 +18,7 @@ template <typename T>
 const AttendKernels<T>& attend_kernels(Isa isa) {
   static const auto tables = tables_for_all<AttendKernels<T>>([](Isa each, AttendKernels<T>* to) {
     add_attend_kernels(each, to);
+    add_dropout_kernels(each, to);
     add_pack_kernels(each, to);
   });
   return tables[static_cast<std::size_t>(isa)];

@@ -18,6 +18,8 @@ const ProbeKernels& probe_kernels(Isa isa);
 // Each file of kernels/cpu fills in its own entries.
 void add_attend_kernels(Isa isa, AttendKernels<float>* table);
 void add_attend_kernels(Isa isa, AttendKernels<double>* table);
+void add_dropout_kernels(Isa isa, AttendKernels<float>* table);
+void add_dropout_kernels(Isa isa, AttendKernels<double>* table);
 void add_pack_kernels(Isa isa, AttendKernels<float>* table);
 void add_pack_kernels(Isa isa, AttendKernels<double>* table);
 void add_backward_kernels(Isa isa, BackwardKernels<float>* table);

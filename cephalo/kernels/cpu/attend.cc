@@ -168,7 +168,7 @@ template <typename T>
 HWY_INLINE Vec<T> growth_ahead(const Strip<T>& strip, int c) {
   const Tag<T> d;
   if (strip.mask == nullptr || strip.mask->slope == T(0)) return hn::Zero(d);
-  constexpr double kMost = 60.0;
+  constexpr double kMost = 40.0;
   const T first = strip.mask->distance + T(c * kLanes<T>) - T(strip.key + kRows - 1);
   const Vec<T> ahead = hn::Max(hn::Add(hn::Iota(d, T(0)), hn::Set(d, first)), hn::Zero(d));
   return hn::Min(hn::Mul(hn::Set(d, strip.mask->slope), ahead), hn::Set(d, T(kMost)));

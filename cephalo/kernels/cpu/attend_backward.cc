@@ -72,6 +72,18 @@ HWY_NOINLINE void reweigh_stored(const QueryStrip<T>& strip, StripColumns column
   }
 }
 
+// Accumulators of row r begin at numbers[r]; or at 0 where that number is added later.
+template <int n, Between between, typename T>
+HWY_INLINE void begin_rows(const T* numbers, Raw<T> (&sums)[kRows][n]) {
+  const Tag<T> d;
+  CEPHALO_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    const Vec<T> begin = between == Between::terms ? hn::Zero(d) : hn::Set(d, numbers[r]);
+    CEPHALO_UNROLL
+    for (int c = 0; c < n; ++c) sums[r][c] = begin.raw;
+  }
+}
+
 // weights of n columns from c0 on; q: [head_dim][kRows], minus_lse: [kRows]
 template <int n, Between between, typename T>
 HWY_INLINE void reweigh_strip(const QueryStrip<T>& strip, const T* q, dim_t head_dim, const T* keys,
@@ -79,13 +91,7 @@ HWY_INLINE void reweigh_strip(const QueryStrip<T>& strip, const T* q, dim_t head
   const Tag<T> d;
   constexpr int kN = kLanes<T>;
   Raw<T> scores[kRows][n];
-  CEPHALO_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    // Without anything to add q · k begins at −lse.
-    const Vec<T> begin = between == Between::terms ? hn::Zero(d) : hn::Set(d, minus_lse[r]);
-    CEPHALO_UNROLL
-    for (int c = 0; c < n; ++c) scores[r][c] = begin.raw;
-  }
+  begin_rows<n, between, T>(minus_lse, scores);
   multiply<n, T>(q, keys + c0 * kN, strip.width, head_dim, scores);
   CEPHALO_UNROLL
   for (int r = 0; r < kRows; ++r) {
@@ -181,12 +187,7 @@ HWY_INLINE void differentiate_strip(const QueryStrip<T>& strip, const T* dcontex
   const Tag<T> d;
   constexpr int kN = kLanes<T>;
   Raw<T> sums[kRows][n];
-  CEPHALO_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    const Vec<T> begin = between == Between::terms ? hn::Zero(d) : hn::Set(d, minus_delta[r]);
-    CEPHALO_UNROLL
-    for (int c = 0; c < n; ++c) sums[r][c] = begin.raw;
-  }
+  begin_rows<n, between, T>(minus_delta, sums);
   multiply<n, T>(dcontext, values + c0 * kN, strip.width, v_dim, sums);
   CEPHALO_UNROLL
   for (int r = 0; r < kRows; ++r) {

@@ -310,8 +310,10 @@ HWY_INLINE std::uint64_t add_bias_vector(Vec<T> value, bool first, T* bias) {
   const auto hides = hn::Eq(value, hn::Set(d, static_cast<T>(-__builtin_inf())));
   std::uint64_t bits = 0;
   hn::StoreMaskBits(d, hides, reinterpret_cast<std::uint8_t*>(&bits));
+  const auto large = hn::Gt(hn::Abs(value), hn::Set(d, kLargestBias<T>));
+  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::AndNot(hides, large)))) value = bounded(value);
   const Vec<T> sum = first ? hn::Zero(d) : hn::LoadU(d, bias);
-  hn::StoreU(hn::Add(hn::IfThenZeroElse(hides, bounded(value)), sum), d, bias);
+  hn::StoreU(hn::Add(hn::IfThenZeroElse(hides, value), sum), d, bias);
   return bits;
 }
 

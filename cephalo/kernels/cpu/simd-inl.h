@@ -115,21 +115,26 @@ HWY_INLINE Vec<double> exp2_fraction(Vec<double> f) {
 }
 #endif
 
-// 2^x. Below the smallest normal number the result is exactly 0, above the largest infinity; NaN
-// stays. Relative error 1.7e-7 (float64: 5e-16).
+// 2^x. Below 2^-100 (float64: 2^-900) the result is exactly 0, above the largest number infinity;
+// NaN stays. Relative error 1.7e-7 (float64: 5e-16).
 template <typename T>
 HWY_INLINE Vec<T> exp2(Vec<T> x) {
   const Tag<T> d;
   constexpr bool kFloat = sizeof(T) == 4;
-  const auto normal = hn::Not(hn::Lt(x, hn::Set(d, T(kFloat ? -126 : -1022))));
+  const auto normal = hn::Not(hn::Lt(x, hn::Set(d, T(kFloat ? -100 : -900))));
 #if HWY_TARGET == HWY_AVX3
+  // Raised before it is scaled, so that nothing underflows on the way: processors that stop for
+  // microcode there may do so for lanes that the mask leaves out, too. Max keeps a NaN in its
+  // second operand.
   if constexpr (kFloat) {
-    const __m512 whole = _mm512_roundscale_ps(x.raw, _MM_FROUND_TO_NEAREST_INT);
-    const Vec<T> p = exp2_fraction(Vec<T>{_mm512_sub_ps(x.raw, whole)});
+    const __m512 high = _mm512_max_ps(_mm512_set1_ps(-101.0F), x.raw);
+    const __m512 whole = _mm512_roundscale_ps(high, _MM_FROUND_TO_NEAREST_INT);
+    const Vec<T> p = exp2_fraction(Vec<T>{_mm512_sub_ps(high, whole)});
     return Vec<T>{_mm512_maskz_scalef_ps(normal.raw, p.raw, whole)};
   } else {
-    const __m512d whole = _mm512_roundscale_pd(x.raw, _MM_FROUND_TO_NEAREST_INT);
-    const Vec<T> p = exp2_fraction(Vec<T>{_mm512_sub_pd(x.raw, whole)});
+    const __m512d high = _mm512_max_pd(_mm512_set1_pd(-901.0), x.raw);
+    const __m512d whole = _mm512_roundscale_pd(high, _MM_FROUND_TO_NEAREST_INT);
+    const Vec<T> p = exp2_fraction(Vec<T>{_mm512_sub_pd(high, whole)});
     return Vec<T>{_mm512_maskz_scalef_pd(normal.raw, p.raw, whole)};
   }
 #else
