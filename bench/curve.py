@@ -68,7 +68,7 @@ def extra_bytes(name, options):
     with open("/proc/self/clear_refs", "w", encoding="ascii") as peak:
         peak.write("5")  # the peak starts again at what is resident now
     before = memory_field("/proc/self/status", "VmRSS")
-    result = worker.as_array(call())
+    result = call()
     peak = memory_field("/proc/self/status", "VmHWM")
     allocated = 0 if name == CEPHALO else result.nbytes  # cephalo's output was there before
     return max(0, peak - before - allocated)

@@ -28,27 +28,28 @@ def results_of(call):
     return as_arrays(getattr(call, "results", call)())
 
 
-def difference_of(row, found, expected):
+def difference_of(found, expected, scales):
     """The largest difference, each result's by its scale."""
-    pairs = zip(found, expected, row.scales(expected), strict=True)
+    pairs = zip(found, expected, scales, strict=True)
     return float(np.max([np.abs(one - other).max() / scale for one, other, scale in pairs]))
 
 
-def differences(row, calls):
+def differences(what, calls, scales_of=lambda results: [1.0] * len(results)):
     """name -> the largest difference from cephalo; an error if a result is another one."""
     expected = results_of(calls[rows.CEPHALO])
+    scales = scales_of(expected)
     found = {}
     for name, call in calls.items():
-        found[name] = difference_of(row, results_of(call), expected)
+        found[name] = difference_of(results_of(call), expected, scales)
         if not found[name] <= MOST_DIFFERENCE:  # NaN is not
-            raise SystemExit(f"{row.name}: {name} differs from cephalo by {found[name]:.2g}, more "
+            raise SystemExit(f"{what}: {name} differs from cephalo by {found[name]:.2g}, more "
                              f"than {MOST_DIFFERENCE}")
     return found
 
 
 def measure(row, library, options):
     calls = row.calls(library, options.threads)
-    difference = differences(row, calls)
+    difference = differences(row.name, calls, row.scales)
     times = timing.alternate(calls, min(options.rounds, row.most_rounds))
     for name in calls:
         if name != rows.CEPHALO:
