@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -270,6 +272,8 @@ std::unique_ptr<KVStore> make_store(KVCache::Kind kind, const KVCacheShape& shap
 template <typename F>
 void with_memory(dim_t batch, F&& work) {
   try {
+    // Where size_t has 32 bits, the count itself would be cut.
+    if (batch > std::numeric_limits<std::ptrdiff_t>::max()) throw std::length_error("batch");
     work();
   } catch (const std::bad_alloc&) {
     fail(Error::Kind::memory, "KVCache: no memory for the lists of {} sequences", batch);
