@@ -97,7 +97,7 @@ lint: build ## formatting and clang-tidy; warnings are errors
 	  xargs -P $(JOBS) -n 4 clang-tidy-14 -p $(BUILD) --quiet --extra-arg=-Wno-unknown-warning-option
 
 deps: ## install what building and testing need
-	@tools/deps build test
+	@tools/deps build test python
 
 clean: ## remove what was built
 	@rm -rf build
