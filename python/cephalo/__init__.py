@@ -1,0 +1,59 @@
+"""Multi-head attention that you can use, train and look into.
+
+Arrays are NumPy's, PyTorch's or anything with DLPack or the buffer protocol; they are read where they
+lie, and results are of the caller's kind. cephalo itself needs none of them.
+"""
+
+from ._cephalo import (
+    Array,
+    CausalAttention,
+    CausalSelfAttention,
+    EasyMultiHeadAttention,
+    FastMultiHeadAttention,
+    Gradients,
+    GradcheckReport,
+    HeadWrapper,
+    KVCache,
+    Mask,
+    MultiHeadAttention,
+    MultiHeadSelfAttention,
+    Plan,
+    Rotary,
+    SavedPass,
+    SelfAttention,
+    TorchGenerator,
+    __version__,
+    alibi,
+    alibi_slopes,
+    attend,
+    attend_backward,
+    bias,
+    causal,
+    documents,
+    drop,
+    gradcheck,
+    isa,
+    keep,
+    lengths,
+    load,
+    plan,
+    pooled_weights,
+    positions,
+    row_sums,
+    simple_attention,
+    threads,
+    trace_simple_attention,
+    unlimited,
+    weights,
+    window,
+)
+from ._results import (
+    ROW_SUMS,
+    AttendGradients,
+    AttendResult,
+    LayerGradients,
+    PooledWeights,
+    SimpleAttention,
+)
+
+__all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]
