@@ -140,7 +140,7 @@ std::string reason(const ExerciseStep& step, const TensorView& answer, const Ten
   }
   for (const Key& other : kKeys) {
     if (step.name != std::string(other.step) && equal(answer, trace.at(other.key).value)) {
-      return fmt::format("this is the answer of the step \"{}\"", other.step);
+      return fmt::format("this is the answer of the step \"{}\"; now {}", other.step, step.task);
     }
   }
   if (!(answer.shape() == wanted.shape())) return wrong_shape(step, answer.shape(), wanted.shape());

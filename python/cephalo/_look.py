@@ -170,8 +170,14 @@ def look(layer, x, tokens=None, kv=None, kv_tokens=None, mask=None, batch=0):
     return Look(repr(layer), heads, names, kv_names, pooled)
 
 
+def _traced(layer, x, kv=None, mask=None):
+    """A trace that counts as no call. Weights are shown as they are before dropout, so a layer in
+    training may draw whatever it likes."""
+    return layer.trace(x, kv=kv, mask=mask, call=0, generator=_cephalo.TorchGenerator(0))
+
+
 def _exact(layer, x, kv, mask, batch):
-    trace = layer.trace(x, kv=kv, mask=mask, call=0)
+    trace = _traced(layer, x, kv, mask)
     weights = _by_batch_and_head(trace, "weights")[batch]
     masked = _by_batch_and_head(trace, "scores_masked")[batch]
     return [[[None if score == -float("inf") else weight for weight, score in zip(row, scores)]
@@ -207,15 +213,15 @@ def _queries_and_keys(layer, x, kv):
     so there the whole is traced."""
     code = "d" if layer.dtype == "float64" else "f"
     first = _rows(x, 0, 1, code)
-    if "q_rotated" in layer.trace(first, kv=None if kv is None else _rows(kv, 0, 1, code), call=0):
-        whole = [layer.trace(x, kv=kv, call=0)]
+    if "q_rotated" in _traced(layer, first, None if kv is None else _rows(kv, 0, 1, code)):
+        whole = [_traced(layer, x, kv)]
         return _joined(whole, "q", code), _joined(whole, "k", code)
     if kv is None:
-        pieces = [layer.trace(part, call=0) for part in _pieces(x, code)]
+        pieces = [_traced(layer, part) for part in _pieces(x, code)]
         return _joined(pieces, "q", code), _joined(pieces, "k", code)
     one = _rows(kv, 0, 1, code)
-    queries = [layer.trace(part, kv=one, call=0) for part in _pieces(x, code)]
-    keys = [layer.trace(first, kv=part, call=0) for part in _pieces(kv, code)]
+    queries = [_traced(layer, part, one) for part in _pieces(x, code)]
+    keys = [_traced(layer, first, part) for part in _pieces(kv, code)]
     return _joined(queries, "q", code), _joined(keys, "k", code)
 
 

@@ -33,6 +33,14 @@ class Trace(dict):
         self.mask_first = mask_first  # the book's order; False: attend's, the scale comes first
         self.steps = steps
 
+    def __repr__(self):
+        lines = [self.title]
+        for step in self.steps:
+            memory = "" if step.moved else "  same memory"
+            lines.append(f"{step.number:2} {step.name:11} {step.key:15} {str(step.shape):16} "
+                         f"{step.formula}{memory}")
+        return "\n".join(lines)
+
     def _repr_html_(self):
         parts = [f'<div style="{_STYLE}"><b>{escape(self.title)}</b>']
         for (number, name), steps in groupby(self.steps, key=lambda s: (s.number, s.name)):
@@ -48,8 +56,8 @@ class Trace(dict):
 def _step(step):
     memory = "memory moved" if step.moved else "no memory moved"
     note = f"<br><i>{escape(step.note)}</i>" if step.note else ""
-    return (f'<div style="margin:4px 0 8px 16px"><code>{escape(step.key)} = {escape(step.formula)}'
-            f"</code><br>shape {escape(step.shape)} · strides {escape(step.strides)} · {memory}"
+    return (f'<div style="margin:4px 0 8px 16px"><b>{escape(step.key)}</b> <code>'
+            f"{escape(step.formula)}</code><br>shape {escape(step.shape)} · strides {escape(step.strides)} · {memory}"
             f"{note}{_corner(step)}</div>")
 
 
