@@ -44,8 +44,10 @@ class Trace(dict):
     def _repr_html_(self):
         parts = [f'<div style="{_STYLE}"><b>{escape(self.title)}</b>']
         for (number, name), steps in groupby(self.steps, key=lambda s: (s.number, s.name)):
-            parts.append(f'<h4 style="margin:10px 0 2px">{escape(number)} {escape(name)}</h4>')
+            parts.append(f'<h4 style="margin:10px 0 2px">{escape(number)} {escape(name)}</h4>'
+                         '<div style="display:flex;flex-wrap:wrap;gap:4px 24px">')
             parts.extend(_step(step) for step in steps)
+            parts.append("</div>")
         return "".join(parts) + "</div>"
 
     def save(self, path):
@@ -54,11 +56,13 @@ class Trace(dict):
 
 
 def _step(step):
-    memory = "memory moved" if step.moved else "no memory moved"
-    note = f"<br><i>{escape(step.note)}</i>" if step.note else ""
-    return (f'<div style="margin:4px 0 8px 16px"><b>{escape(step.key)}</b> <code>'
-            f"{escape(step.formula)}</code><br>shape {escape(step.shape)} · strides {escape(step.strides)} · {memory}"
-            f"{note}{_corner(step)}</div>")
+    memory = "new memory" if step.moved else "same memory"
+    facts = [f"shape {step.shape}", f"strides {step.strides}"]
+    facts += [] if step.key == "x" else [memory]  # the input is wherever the caller has it
+    note = step.note.removeprefix("same memory").lstrip(", ")
+    facts += [note] if note else []
+    return (f'<div style="margin:2px 0 6px 16px"><b>{escape(step.key)}</b> <code>'
+            f"{escape(step.formula)}</code><br>{escape(' · '.join(facts))}{_corner(step)}</div>")
 
 
 def _corner(step):

@@ -154,7 +154,8 @@ def test_a_notebook_shows_every_step_of_a_trace(tmp_path):
     for step in trace.steps:
         assert step.key in page.texts and step.formula in page.texts
         assert f"shape {step.shape} · strides {step.strides}" in text
-    assert "no memory moved" in text and f"{trace['weights'][0, 0, 1, 0]:.4f}" in text
+    assert "strides (48, 4, 8, 1) · same memory · new strides" in text
+    assert "new memory" in text and f"{trace['weights'][0, 0, 1, 0]:.4f}" in text
     assert page.tags.count("table") == len(trace.steps)
     trace.save(tmp_path / "trace.html")
     assert trace._repr_html_() in (tmp_path / "trace.html").read_text(encoding="utf-8")
