@@ -72,6 +72,8 @@ Mistakes in_scores(const Trace& trace, const Exercise& e) {
   add(list, multiply(trace.at("scores").value, scale_of(e)),
       "these are scaled already: in this exercise the scale comes with softmax");
   add(list, matmul(q, transpose(q, 2, 3)), "this is q times q: the other factor is k");
+  const TensorView v = trace.at("v_heads").value;
+  add(list, matmul(q, transpose(v, 2, 3)), "this is q times v: scores come from q and k");
   add(list, matmul(k, transpose(k, 2, 3)), "this is k times k: the first factor is q");
   const Shape heads{e.batch, e.num_heads, e.tokens, e.head_dim};
   const Tensor q_mixed = reshaped(trace.at("q").value, heads);
