@@ -85,6 +85,7 @@ bench-peers: ## against PyTorch and onnxruntime, side by side: hours; ARGS=--qui
 
 docs: build ## run every command in README.md and docs/ and write its output there
 	@python3 tools/run_docs.py --build $(BUILD) README.md docs/*.md
+	@PYTHONPATH=$(BUILD)/python .venv/bin/python tools/run_notebooks.py docs/*.ipynb
 
 fmt: ## clang-format everything
 	@tools/deps lint

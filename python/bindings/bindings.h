@@ -23,5 +23,6 @@ void bind_ladder(nb::module_& m);
 void bind_gradients(nb::module_& m);
 void bind_layer_file(nb::module_& m);
 void bind_gradcheck(nb::module_& m);
+void bind_exercise(nb::module_& m);
 
 }  // namespace cephalo::python

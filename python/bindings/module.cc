@@ -20,4 +20,5 @@ NB_MODULE(_cephalo, m) {
   bind_ladder(m);
   bind_layer_file(m);
   bind_gradcheck(m);
+  bind_exercise(m);
 }

@@ -5,7 +5,7 @@
 
 namespace cephalo::python {
 
-// key -> array in the order of the steps: x, q, k, v, q_split ... output.
+// cephalo.Trace, a dict: key -> array in the order of the steps, x, q, k, v, q_split ... output.
 nb::dict trace_dict(Trace&& trace, Kind kind);
 
 }  // namespace cephalo::python

@@ -22,6 +22,7 @@ from ._cephalo import (
     SavedPass,
     SelfAttention,
     TorchGenerator,
+    Verdict,
     __version__,
     alibi,
     alibi_slopes,
@@ -29,6 +30,7 @@ from ._cephalo import (
     attend_backward,
     bias,
     causal,
+    check,
     documents,
     drop,
     gradcheck,
@@ -47,6 +49,8 @@ from ._cephalo import (
     weights,
     window,
 )
+from ._exercise import Exercise, exercise
+from ._look import Look, look
 from ._results import (
     ROW_SUMS,
     AttendGradients,
@@ -55,5 +59,8 @@ from ._results import (
     PooledWeights,
     SimpleAttention,
 )
+from ._trace import Step, Trace
+
+MultiHeadAttention.look = look  # and so every rung's
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]
