@@ -5,7 +5,7 @@ REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
 .PHONY: help demo test test-asan test-tsan test-neon test-wasm test-long test-torch fuzz build \
-        bench-peers bench docs fmt lint deps clean
+        wheel bench-peers bench docs fmt lint deps clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,9 +16,10 @@ demo: ## install what is missing, build, show attention step by step
 	@cmake --build $(BUILD) --target cephalo_cli
 	@$(BUILD)/cli/cephalo trace
 
-build: ## the library, the program, the tests
-	@tools/deps build test
-	@cmake --preset release -DCEPHALO_BUILD_TESTS=ON
+build: ## the library, the program, the Python package, the tests
+	@tools/deps build test python
+	@cmake --preset release -DCEPHALO_BUILD_TESTS=ON -DCEPHALO_BUILD_PYTHON=ON \
+	  -DPython_EXECUTABLE=$(abspath .venv/bin/python)
 	@cmake --build $(BUILD)
 
 test: build ## install what is missing, build, pass every test
@@ -63,6 +64,11 @@ test-torch: build ## against PyTorch itself, which is installed into .venv (seve
 	@tools/deps torch
 	@.venv/bin/python tests/golden/compare_torch.py --all
 	@.venv/bin/python tests/golden/check_files.py
+	@PYTHONPATH=$(BUILD)/python:tests/python .venv/bin/python -m pytest tests/python/torch
+
+wheel: ## build/wheels/*.whl, tried out in an empty virtual environment
+	@tools/deps build python wheel
+	@tools/wheel build/wheels
 
 bench: ## kernels against this machine's limits and dnnl_sgemm; ARGS=--runs 3 for the yardstick
 	@tools/deps build bench

@@ -1,7 +1,6 @@
 #include "bindings/arrays.h"
 
 #include <fmt/format.h>
-#include <nanobind/stl/pair.h>
 
 #include <array>
 #include <cstring>
@@ -9,17 +8,13 @@
 #include <utility>
 
 #include "bindings/array.h"
+#include "bindings/exchange.h"
+#include "bindings/refusals.h"
 
 namespace cephalo::python {
 namespace {
 
 using nb::dlpack::dtype_code;
-
-constexpr const char* kTaken = "float32, float64, float16 and bfloat16, bool and integers in masks";
-
-std::string text_of(nb::handle object) {
-  return nb::str(object).c_str();
-}
 
 std::optional<Kind> kind_of_module(nb::handle type) {
   const nb::object module = nb::getattr(type, "__module__", nb::none());
@@ -69,78 +64,6 @@ nb::dlpack::dtype to_dlpack(DType dtype) {
   return {static_cast<std::uint8_t>(dtype_code::Int), bits, 1};
 }
 
-// Device numbers of DLPack whose memory the CPU reads.
-bool is_on_cpu(int device_type) {
-  return device_type == nb::device::cpu::value || device_type == nb::device::cuda_host::value ||
-         device_type == nb::device::rocm_host::value;
-}
-
-std::string device_name(int type, int id) {
-  switch (type) {
-    case nb::device::cuda::value:
-    case nb::device::cuda_managed::value:
-      return fmt::format("cuda:{}", id);
-    case nb::device::metal::value:
-      return fmt::format("metal:{}", id);
-    case nb::device::rocm::value:
-      return fmt::format("rocm:{}", id);
-    default:
-      return fmt::format("number {} of DLPack's kind {}", id, type);
-  }
-}
-
-[[noreturn]] void fail_type(const std::string& message) {
-  throw nb::type_error(message.c_str());
-}
-
-[[noreturn]] void refuse_device(const std::string& who, int type, int id) {
-  fail_type(fmt::format("{} is on device {}; cephalo computes on the CPU: move it there first", who,
-                        device_name(type, id)));
-}
-
-[[noreturn]] void refuse_dtype(const std::string& who, const std::string& dtype) {
-  fail_type(fmt::format("{} is of dtype {}; taken are {}", who, dtype, kTaken));
-}
-
-// Why the array could not be had, as far as it tells.
-[[noreturn]] void refuse(nb::handle array, const std::string& who, bool to_write) {
-  PyErr_Clear();
-  if (nb::hasattr(array, "__dlpack_device__")) {
-    const auto device = nb::cast<std::pair<int, int>>(array.attr("__dlpack_device__")());
-    if (!is_on_cpu(device.first)) refuse_device(who, device.first, device.second);
-  }
-  if (to_write) {
-    nb::ndarray<nb::ro> readable;
-    if (nb::try_cast(array, readable)) {
-      throw nb::value_error(fmt::format("{} is read-only", who).c_str());
-    }
-    PyErr_Clear();
-  }
-  if (nb::hasattr(array, "dtype")) refuse_dtype(who, text_of(array.attr("dtype")));
-  if (PyObject_CheckBuffer(array.ptr()) != 0) {
-    const nb::object view = nb::steal(PyMemoryView_FromObject(array.ptr()));
-    if (view.is_valid()) {
-      refuse_dtype(who, fmt::format("'{}'", nb::cast<std::string>(view.attr("format"))));
-    }
-    PyErr_Clear();
-  }
-  fail_type(
-      fmt::format("{} is a {}; an array is needed, with DLPack or the buffer protocol (NumPy, "
-                  "PyTorch, memoryview)",
-                  who, text_of(array.type().attr("__name__"))));
-}
-
-// Attention here records no graph: a tensor that is to get a gradient would silently get none.
-void refuse_gradient(nb::handle tensor, const std::string& who) {
-  if (!nb::cast<bool>(tensor.attr("requires_grad"))) return;
-  const nb::object torch = nb::module_::import_("torch");
-  if (!nb::cast<bool>(torch.attr("is_grad_enabled")())) return;
-  fail_type(
-      fmt::format("{} requires grad, and no gradient would come back: pass its detach(), or "
-                  "call under torch.no_grad()",
-                  who));
-}
-
 // NumPy exports no array of a type it does not know itself; ml_dtypes' bfloat16 is two bytes of it.
 bool is_numpy_bfloat16(nb::handle array) {
   const nb::object dtype = nb::getattr(array, "dtype", nb::none());
@@ -156,35 +79,64 @@ struct Layout {
   Strides strides;
 };
 
-template <typename Array>
-Layout import_array(nb::handle source, Array& memory, const std::string& who, bool unsigned_too,
-                    Kind kind, bool to_write) {
-  if (kind == Kind::torch) refuse_gradient(source, who);
-  bool is_bfloat16 = false;
-  if (!nb::try_cast(source, memory) || !memory.is_valid()) {
-    PyErr_Clear();
-    is_bfloat16 = kind == Kind::numpy && is_numpy_bfloat16(source);
-    const bool imported = is_bfloat16 && nb::try_cast(source.attr("view")("uint16"), memory);
-    if (!imported) refuse(source, who, to_write);
-  }
-  if (!is_on_cpu(memory.device_type())) {
-    refuse_device(who, memory.device_type(), memory.device_id());
-  }
-  const auto dtype = is_bfloat16 ? DType::bf16 : dtype_of(memory.dtype(), unsigned_too);
-  if (!dtype) {
-    refuse_dtype(who, nb::hasattr(source, "dtype") ? text_of(source.attr("dtype")) : "unknown");
-  }
-  if (memory.ndim() > static_cast<std::size_t>(kMaxRank)) {
+// Of an array that was imported: what it is, or why it is not taken.
+Layout layout_of(const nb::dlpack::dltensor& tensor, nb::handle source, const std::string& who,
+                 std::optional<DType> dtype) {
+  const auto device = tensor.device;
+  if (!is_on_cpu(device.device_type)) refuse_device(who, device.device_type, device.device_id);
+  if (!dtype) refuse_dtype(source, who);
+  if (tensor.ndim > kMaxRank) {
     throw nb::value_error(
-        fmt::format("{} has {} dimensions; at most {} are taken", who, memory.ndim(), kMaxRank)
+        fmt::format("{} has {} dimensions; at most {} are taken", who, tensor.ndim, kMaxRank)
             .c_str());
   }
-  Layout layout{const_cast<void*>(static_cast<const void*>(memory.data())), *dtype, {}, {}};
-  for (std::size_t axis = 0; axis < memory.ndim(); ++axis) {
-    layout.shape.push_back(static_cast<dim_t>(memory.shape(axis)));
-    layout.strides.push_back(memory.stride(axis));
+  Layout layout{static_cast<std::byte*>(tensor.data) + tensor.byte_offset, *dtype, {}, {}};
+  for (int axis = 0; axis < tensor.ndim; ++axis) layout.shape.push_back(tensor.shape[axis]);
+  if (tensor.strides == nullptr) {
+    layout.strides = contiguous_strides(layout.shape);
+  } else {
+    for (int axis = 0; axis < tensor.ndim; ++axis) layout.strides.push_back(tensor.strides[axis]);
   }
   return layout;
+}
+
+template <typename Array>
+nb::dlpack::dltensor described(const Array& array) {
+  nb::dlpack::dltensor tensor;
+  tensor.data = array.data_handle();
+  tensor.device = {array.device_type(), array.device_id()};
+  tensor.ndim = static_cast<std::int32_t>(array.ndim());
+  tensor.dtype = array.dtype();
+  tensor.shape = const_cast<std::int64_t*>(array.shape_ptr());
+  tensor.strides = const_cast<std::int64_t*>(array.stride_ptr());
+  tensor.byte_offset = array.byte_offset();
+  return tensor;
+}
+
+// Array: nb::ndarray<nb::ro> to read, nb::ndarray<> to write.
+template <typename Array>
+Layout import_array(nb::handle source, Kind kind, const std::string& who, bool unsigned_too,
+                    Memory<Array>& memory) {
+  constexpr bool kToWrite = !Array::ReadOnly;
+  if (kind == Kind::torch) {
+    refuse_tensor_state(source, who);
+    memory.tensor = import_by_exchange(source);
+    if (memory.tensor != nullptr) {
+      if (kToWrite && memory.tensor->is_read_only()) refuse_read_only(who);
+      const nb::dlpack::dltensor& tensor = memory.tensor->tensor;
+      return layout_of(tensor, source, who, dtype_of(tensor.dtype, unsigned_too));
+    }
+  }
+  if (nb::try_cast(source, memory.array) && memory.array.is_valid()) {
+    return layout_of(described(memory.array), source, who,
+                     dtype_of(memory.array.dtype(), unsigned_too));
+  }
+  PyErr_Clear();
+  if (kind == Kind::numpy && is_numpy_bfloat16(source) &&
+      nb::try_cast(source.attr("view")("uint16"), memory.array)) {
+    return layout_of(described(memory.array), source, who, DType::bf16);
+  }
+  refuse(source, who, kToWrite);
 }
 
 struct Exported {
@@ -242,21 +194,25 @@ ArrayIn ArrayIn::mask(nb::handle array, const char* function) {
 
 ArrayIn::ArrayIn(nb::handle array, const char* function, const char* name, bool unsigned_too)
     : source_(nb::borrow(array)), kind_(kind_of(array)) {
-  const Layout layout = import_array(array, memory_, fmt::format("{}: {}", function, name),
-                                     unsigned_too, kind_, false);
+  const Layout layout =
+      import_array(array, kind_, fmt::format("{}: {}", function, name), unsigned_too, memory_);
   view_ = {layout.data, layout.dtype, layout.shape, layout.strides};
 }
 
 ArrayOut::ArrayOut(nb::handle array, const char* function, const char* name)
     : source_(nb::borrow(array)) {
-  const Layout layout = import_array(array, memory_, fmt::format("{}: {}", function, name), false,
-                                     kind_of(array), true);
+  const Layout layout =
+      import_array(array, kind_of(array), fmt::format("{}: {}", function, name), false, memory_);
   view_ = {layout.data, layout.dtype, layout.shape, layout.strides};
 }
 
 AnyArray to_python(Tensor&& tensor, Kind kind) {
   if (kind == Kind::plain) {
     return nb::borrow<AnyArray>(nb::cast(Array(std::make_shared<Tensor>(std::move(tensor)))));
+  }
+  if (kind == Kind::torch) {
+    const nb::object made = export_by_exchange(tensor, to_dlpack(tensor.dtype()));
+    if (made.is_valid()) return nb::borrow<AnyArray>(made);
   }
   auto owned = std::make_unique<Tensor>(std::move(tensor));
   const TensorView view = *owned;

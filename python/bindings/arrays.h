@@ -3,9 +3,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "bindings/exchange.h"
 #include "cephalo/core/tensor.h"
 
 namespace cephalo::python {
@@ -20,6 +22,13 @@ Kind kind_of(nb::handle array);
 class AnyArray : public nb::object {
   NB_OBJECT_DEFAULT(AnyArray, nb::object, "typing.Any", AnyArray::takes)
   static bool takes(PyObject*) { return true; }
+};
+
+// What holds an array's memory: PyTorch's by its table of C functions, the others by nanobind.
+template <typename Array>
+struct Memory {
+  Array array;
+  std::shared_ptr<ManagedTensor> tensor;
 };
 
 // An argument that is an array, looked at where it lies: DLPack, else the buffer protocol. It keeps
@@ -40,7 +49,7 @@ class ArrayIn {
   ArrayIn(nb::handle array, const char* function, const char* name, bool unsigned_too);
 
   nb::object source_;
-  nb::ndarray<nb::ro> memory_;
+  Memory<nb::ndarray<nb::ro>> memory_;
   TensorView view_;
   Kind kind_ = Kind::plain;
 };
@@ -53,7 +62,7 @@ class ArrayOut {
 
  private:
   nb::object source_;
-  nb::ndarray<> memory_;
+  Memory<nb::ndarray<>> memory_;
   MutableTensorView view_;
 };
 
