@@ -15,6 +15,9 @@ from . import attend, attend_backward, bias, causal, keep, positions
 _SDPA = "scaled_dot_product_attention"
 _CAUSAL = positions("top_left") & causal()  # PyTorch's alignment: query 0 sees key 0 alone
 _TRAINABLE = (torch.float32, torch.float64)
+# After a Linear PyTorch's workers keep their cores busy for a while. A call with fewer
+# multiplications than this is over sooner on the core it has than when it asks for another.
+_ALONE_BELOW = 1 << 22
 
 
 def _mask(attn_mask, is_causal):
@@ -136,8 +139,15 @@ def _needs_gradient(query, key, value, attn_mask):
     return query.requires_grad or key.requires_grad or value.requires_grad or of_mask
 
 
+def _threads(query, key):
+    """One where PyTorch has one or the work is little, else as many as cephalo has."""
+    little = query.numel() * key.shape[-2] < _ALONE_BELOW
+    return 1 if little or torch.get_num_threads() == 1 else None
+
+
 def _attend(query, key, value, attn_mask, is_causal, options):
     """All of rank 4 -> context [batch, num_heads, q_tokens, v_dim]"""
+    options["threads"] = _threads(query, key)
     if not _needs_gradient(query, key, value, attn_mask):
         return attend(query, key, value, _mask(attn_mask, is_causal),
                       out=_context_like(query, value), **options)
