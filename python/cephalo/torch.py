@@ -31,9 +31,9 @@ def _mask(attn_mask, is_causal):
 
 def _context_like(query, value):
     """Memory for context that lies as query does, so that heads split by a view merge by one."""
-    if query.shape[-1] == value.shape[-1]:
-        return torch.empty_like(query)
-    return query.new_empty(*query.shape[:-1], value.shape[-1])
+    if query.is_contiguous() or query.shape[-1] != value.shape[-1]:
+        return None
+    return torch.empty_like(query)
 
 
 class _Attention(torch.autograd.Function):
@@ -128,8 +128,12 @@ def _broadcast(query, key, value, attn_mask, enable_gqa):
 
 def _is_plain(query, key, value, attn_mask):
     """What the engine takes as it is: the usual case, which should not wait for others."""
-    return (query.dim() == key.dim() == value.dim() == 4 and query.shape[:2] == key.shape[:2]
-            and key.shape[:2] == value.shape[:2] and (attn_mask is None or attn_mask.dim() == 4))
+    shape = query.shape
+    if len(shape) != 4 or (attn_mask is not None and attn_mask.dim() != 4):
+        return False
+    if shape == key.shape == value.shape:
+        return True
+    return key.dim() == value.dim() == 4 and shape[:2] == key.shape[:2] == value.shape[:2]
 
 
 def _needs_gradient(query, key, value, attn_mask):
