@@ -7,10 +7,12 @@ Tensors are read where they lie, on the CPU.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from . import attend, attend_backward, bias, causal, keep, positions
+
+__all__ = ["MultiHeadAttention", "scaled_dot_product_attention"]
 
 _SDPA = "scaled_dot_product_attention"
 _CAUSAL = positions("top_left") & causal()  # PyTorch's alignment: query 0 sees key 0 alone
@@ -161,8 +163,10 @@ def _attend(query, key, value, attn_mask, is_causal, options):
     return _Attention.apply(query, key, value, attn_mask, is_causal, options)
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
-                                 scale=None, enable_gqa=False):
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
+                                 attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+                                 is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention, by cephalo.
 
     query: [..., num_heads, q_tokens, head_dim]
@@ -193,7 +197,8 @@ class MultiHeadAttention(nn.Module):
     x: [batch, tokens, d_in] or [tokens, d_in] -> the same with d_out
     """
 
-    def __init__(self, d_in, d_out, context_length, dropout, num_heads, qkv_bias=False):
+    def __init__(self, d_in: int, d_out: int, context_length: int, dropout: float, num_heads: int,
+                 qkv_bias: bool = False):
         super().__init__()
         if num_heads < 1 or d_out % num_heads != 0:
             raise ValueError(f"MultiHeadAttention: d_out ({d_out}) must be divisible by num_heads "
@@ -213,7 +218,7 @@ class MultiHeadAttention(nn.Module):
         """[..., tokens, d_out] -> [..., num_heads, tokens, head_dim], a view"""
         return projected.unflatten(-1, (self.num_heads, self.head_dim)).transpose(-3, -2)
 
-    def forward(self, x):
+    def forward(self, x: Tensor) -> Tensor:
         tokens, context_length = x.shape[-2], self.mask.shape[0]
         if tokens > context_length:
             raise ValueError(f"MultiHeadAttention: {tokens} tokens are more than context_length "

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cephalo.torch import scaled_dot_product_attention
+from cephalo.torch import _broadcast, scaled_dot_product_attention
 
 BOUNDS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 # query, key, value
@@ -167,6 +167,12 @@ def test_heads_split_by_a_view_are_read_and_merged_by_one():
     expected = scaled_dot_product_attention(q.contiguous(), k.contiguous(), v.contiguous(),
                                             is_causal=True)
     assert torch.equal(context, expected)
+
+
+def test_shapes_are_made_equal_by_views():
+    q, k, v = torch.randn(2, 4, 5, 8), torch.randn(1, 2, 7, 8), torch.randn(2, 7, 6)
+    for given, flat in zip((q, k, v), _broadcast(q, k, v, None, True)):
+        assert flat.dim() == 4 and flat.data_ptr() == given.data_ptr()
 
 
 def test_a_second_derivative_is_an_error():
