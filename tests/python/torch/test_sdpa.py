@@ -1,5 +1,8 @@
 """cephalo.torch.scaled_dot_product_attention beside F.scaled_dot_product_attention."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -189,6 +192,13 @@ def test_a_tensor_changed_before_backward_is_an_error():
     k.zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         context.sum().backward()
+
+
+def test_a_graph_may_live_until_python_ends():
+    script = ("import torch, cephalo.torch; q = torch.randn(1, 1, 2, 2, requires_grad=True); "
+              "y = cephalo.torch.scaled_dot_product_attention(q, q, q)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
 
 
 def test_it_runs_inside_a_compiled_function():
