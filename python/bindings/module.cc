@@ -4,6 +4,8 @@
 NB_MODULE(_cephalo, m) {
   using namespace cephalo::python;  // NOLINT: the functions below
   m.doc() = "The engine of cephalo.";
+  // A PyTorch graph that is alive when Python ends holds functions of ours; that is no leak.
+  nb::set_leak_warnings(false);
   m.attr("__version__") = CEPHALO_VERSION;
   bind_errors();
   bind_array(m);
