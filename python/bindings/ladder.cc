@@ -136,7 +136,7 @@ void bind_bidirectional(nb::module_& m) {
   m.attr("MultiHeadSelfAttention") = m.attr("EasyMultiHeadAttention");
   nb::class_<FastLayer, Layer>(m, "FastMultiHeadAttention",
                                "Rung 7: one fused projection with bias. Here alone a bare array "
-                               "is a mask, layer(x, mask=a): 0 = hidden.")
+                               "is a mask, layer(x, a): 0 = hidden.")
       .def(
           "__init__",
           [](FastLayer* self, dim_t d_model, dim_t num_heads, const nb::object& seed,
@@ -146,7 +146,15 @@ void bind_bidirectional(nb::module_& m) {
                 .d_model = d_model, .num_heads = num_heads, .dtype = dtype_of(dtype, kName)};
             new (self) FastLayer(make_rung<FastMultiHeadAttention>(o, SeedArgument(seed, kName)));
           },
-          "d_model"_a, "num_heads"_a, nb::kw_only(), "seed"_a = nb::none(), "dtype"_a = "float32");
+          "d_model"_a, "num_heads"_a, nb::kw_only(), "seed"_a = nb::none(), "dtype"_a = "float32")
+      .def(
+          "__call__",
+          [](nb::handle self, const AnyArray& x, const AnyArray& mask, const nb::kwargs& others) {
+            return nb::type<Layer>().attr("__call__")(self, x, "mask"_a = mask, **others);
+          },
+          "x"_a, "mask"_a = nb::none(), "others"_a,
+          "layer(x, mask=None) as the class of that name has it; the rest as "
+          "MultiHeadAttention's.");
 }
 
 }  // namespace

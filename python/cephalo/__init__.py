@@ -50,6 +50,7 @@ from ._cephalo import (
     window,
 )
 from ._exercise import Exercise, exercise
+from ._from_torch import from_torch, to_torch_state_dict
 from ._look import Look, look
 from ._results import (
     ROW_SUMS,

@@ -3,6 +3,10 @@
 import numpy as np
 
 
+def normal(*shape, seed=0, dtype=np.float32):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
 def causal(q_tokens, kv_tokens):
     """[q_tokens, kv_tokens], True where visible, the last query at the last key."""
     i, j = np.ogrid[:q_tokens, :kv_tokens]

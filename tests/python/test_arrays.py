@@ -7,15 +7,11 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
-from support import attention
+from support import attention, normal
 
 import cephalo
 
 BOUNDS = {np.float64: 1e-12, np.float32: 1e-5, np.float16: 2e-3, ml_dtypes.bfloat16: 2e-2}
-
-
-def normal(*shape, dtype=np.float32, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)

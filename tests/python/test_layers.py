@@ -2,13 +2,9 @@
 
 import numpy as np
 import pytest
-from support import attention, causal
+from support import attention, causal, normal
 
 import cephalo
-
-
-def normal(*shape, seed=0, dtype=np.float32):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 RUNGS = {
@@ -65,7 +61,9 @@ def test_rung_7_takes_a_bare_array_and_no_other_does():
     layer = cephalo.FastMultiHeadAttention(8, 2, seed=1)
     x = normal(2, 5, 8)
     expected = layer(x, mask=cephalo.causal())
-    assert np.array_equal(layer(x, mask=np.tril(np.ones((5, 5)))), expected)
+    hidden = np.tril(np.ones((5, 5)))
+    assert np.array_equal(layer(x, hidden), expected)
+    assert np.array_equal(layer(x, mask=hidden, threads=1), expected)
     with pytest.raises(TypeError, match="EasyMultiHeadAttention: mask is a ndarray"):
         cephalo.EasyMultiHeadAttention(seed=1)(x, mask=np.ones((5, 5)))
 

@@ -8,7 +8,7 @@ from transformers import GPT2Config
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
 import cephalo.torch
-from cephalo._from_torch import from_torch, to_torch_state_dict
+from cephalo import from_torch, to_torch_state_dict
 
 MODULES = {
     "SelfAttention, raw": lambda: ladder_torch.SelfAttentionRaw(8, 6),
