@@ -64,7 +64,7 @@ test-torch: build ## against PyTorch itself, which is installed into .venv (seve
 	@tools/deps torch
 	@.venv/bin/python tests/golden/compare_torch.py --all
 	@.venv/bin/python tests/golden/check_files.py
-	@PYTHONPATH=$(BUILD)/python:tests/python .venv/bin/python -m pytest tests/python/torch
+	@PYTHONPATH=$(BUILD)/python:tests/python .venv/bin/python -m pytest tests/python/frameworks
 
 wheel: ## build/wheels/*.whl, tried out in an empty virtual environment
 	@tools/deps build python wheel

@@ -23,6 +23,7 @@ std::optional<Kind> kind_of_module(nb::handle type) {
   const std::string_view first = name.substr(0, name.find('.'));
   if (first == "numpy") return Kind::numpy;
   if (first == "torch") return Kind::torch;
+  if (first == "jax" || first == "jaxlib") return Kind::jax;
   return std::nullopt;
 }
 
@@ -219,9 +220,10 @@ AnyArray to_python(Tensor&& tensor, Kind kind) {
   const nb::capsule owner(owned.get(),
                           [](void* memory) noexcept { delete static_cast<Tensor*>(memory); });
   static_cast<void>(owned.release());
-  return nb::borrow<AnyArray>(kind == Kind::numpy
-                                  ? numpy_array(view, owner)
-                                  : export_as<nb::pytorch>(view, owner, to_dlpack(view.dtype())));
+  if (kind == Kind::numpy) return nb::borrow<AnyArray>(numpy_array(view, owner));
+  const nb::dlpack::dtype dtype = to_dlpack(view.dtype());
+  return nb::borrow<AnyArray>(kind == Kind::jax ? export_as<nb::jax>(view, owner, dtype)
+                                                : export_as<nb::pytorch>(view, owner, dtype));
 }
 
 nb::object to_python_or_none(Tensor&& tensor, Kind kind, bool asked) {

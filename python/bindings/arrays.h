@@ -15,7 +15,7 @@ namespace cephalo::python {
 namespace nb = nanobind;
 
 // Whose arrays the caller uses, told by the module of their type: nothing is imported for it.
-enum class Kind { numpy, torch, plain };
+enum class Kind { numpy, torch, jax, plain };
 Kind kind_of(nb::handle array);
 
 // An array of the caller's as stubs and signatures show it.
