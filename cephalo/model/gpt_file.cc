@@ -20,6 +20,8 @@ namespace {
 
 using Entry = SafetensorsFile::Entry;
 constexpr const char* kRoot = "transformer.";
+constexpr const char* kOneFile = "model.safetensors";
+constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 // Where a parameter lies in a file: whole, or as neighbouring parts (W_query, W_key, W_value).
 struct Place {
@@ -115,7 +117,7 @@ dim_t count_not_finite(const TensorView& t) {
 
 std::string parameters_path(const std::string& folder) {
   const std::filesystem::path root(folder);
-  for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
+  for (const char* name : {kOneFile, kIndexFile}) {
     std::error_code ignored;
     if (std::filesystem::exists(root / name, ignored)) return (root / name).string();
   }
@@ -238,11 +240,7 @@ LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options,
   const std::int64_t all = check_file(file, config.options, options.allow_extra);
   std::int64_t done = 0;
   Gpt model(config.options, [&](const std::string& name, const MutableTensorView& to) {
-    const ParameterKind kind =
-        to.rank() == 2 && !name.ends_with("wte.weight") && !name.ends_with("wpe.weight")
-            ? ParameterKind::matrix
-            : ParameterKind::bias;
-    done += file.read(file.place_of(name, kind), to);
+    done += file.read(file.place_of(name), to);
     if (options.progress) options.progress(done, all);
     const dim_t bad = count_not_finite(to);
     if (bad == 0) return;
@@ -317,8 +315,7 @@ void write_shards(const std::filesystem::path& folder, const FileTensors& tensor
     write_safetensors((folder / name).string(), shards[k], note, options.replace);
     for (const auto& [tensor, view] : shards[k]) index["weight_map"][tensor] = name;
   }
-  write_text((folder / "model.safetensors.index.json").string(), index.dump(2) + "\n",
-             options.replace);
+  write_text((folder / kIndexFile).string(), index.dump(2) + "\n", options.replace);
 }
 
 }  // namespace
@@ -332,13 +329,19 @@ void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions&
   std::error_code error;
   std::filesystem::create_directories(root, error);
   if (error) fail(Error::Kind::io, "{}: {}", folder, error.message());
+  const bool sharded = options.shard_bytes > 0;
+  // Beside each other the two would say which of them is meant to nobody.
+  const std::filesystem::path other = root / (sharded ? kOneFile : kIndexFile);
+  require(options.replace || !std::filesystem::exists(other, error),
+          "{}: exists already, in another form than the one to be written", other.string());
   const FileTensors tensors = file_tensors(model, options);
   const std::map<std::string, std::string> note = {{"format", "pt"}};
-  if (options.shard_bytes > 0) {
+  if (sharded) {
     write_shards(root, tensors, options, note);
   } else {
-    write_safetensors((root / "model.safetensors").string(), tensors.list, note, options.replace);
+    write_safetensors((root / kOneFile).string(), tensors.list, note, options.replace);
   }
+  std::filesystem::remove(other, error);
   GptConfig config{model.options(), options.bos_token_id, options.eos_token_id, {}};
   write_text((root / "config.json").string(), gpt_config_json(config, options.dtype),
              options.replace);
