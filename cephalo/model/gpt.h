@@ -1,0 +1,210 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cephalo/attention/kv_cache.h"
+#include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/rotary.h"
+#include "cephalo/core/tensor.h"
+#include "cephalo/model/activation.h"
+
+namespace cephalo {
+
+// How the model knows where a token stands: a learned vector added to its embedding, or rotary
+// positions in every attention layer.
+enum class Positions { learned, rotary };
+
+struct GptOptions {
+  dim_t vocab_size = 0;
+  dim_t context_length = 0;
+  dim_t d_model = 0;
+  dim_t num_heads = 0;
+  dim_t num_layers = 0;
+  dim_t d_mlp = 0;       // 0: 4 · d_model
+  double dropout = 0.0;  // of embeddings, weights and what a layer adds; in train_pass only
+  bool qkv_bias = true;
+  bool tied_head = true;  // the output head is the token embedding
+  Positions positions = Positions::learned;
+  Rotary rotary = {};  // where positions are rotary
+  Activation activation = Activation::gelu_tanh;
+  double norm_epsilon = 1e-5;
+  std::optional<std::uint64_t> seed = {};  // none: random, and told by seed()
+  DType dtype = DType::f32;                // or f64, for gradient checks
+};
+
+// Sizes of the GPT-2 family: gpt2 (124M), gpt2-medium (355M), gpt2-large (774M), gpt2-xl (1558M);
+// either name will do.
+GptOptions gpt_preset(const std::string& name);  // an error that lists the names
+const std::vector<std::string>& gpt_preset_names();
+
+// How many numbers such a model learns, without making it; options are checked.
+dim_t parameter_count(const GptOptions& options);
+
+// Bytes that training takes, told before anything is allocated.
+struct GptMemory {
+  dim_t parameters = 0;
+  dim_t gradients = 0;
+  dim_t optimiser = 0;  // of AdamW: two numbers for each parameter
+  dim_t pass = 0;       // of one train_pass: what is kept for the way back, and room to work in
+  dim_t total() const { return parameters + gradients + optimiser + pass; }
+};
+GptMemory memory_bytes(const GptOptions& options, dim_t batch, dim_t tokens);
+
+// What a parameter is. Weight decay is for matrices that multiply. Biases and norms are no scale to
+// shrink, and rows of an embedding that a batch does not hold would fade without having been wrong;
+// that goes for the token embedding when it is the output head as well.
+enum class ParameterKind { matrix, bias, norm, embedding };
+inline bool is_decayed(ParameterKind kind) {
+  return kind == ParameterKind::matrix;
+}
+
+// One learned tensor. Names are those of a Hugging Face GPT-2 file:
+//   transformer.wte.weight                [vocab_size, d_model]
+//   transformer.wpe.weight                [context_length, d_model], with learned positions
+//   transformer.h.N.ln_1.weight, .bias    [d_model]
+//   transformer.h.N.attn.c_attn.weight    [3 · d_model, d_model], .bias with qkv_bias
+//   transformer.h.N.attn.c_proj.weight    [d_model, d_model], .bias
+//   transformer.h.N.ln_2.weight, .bias
+//   transformer.h.N.mlp.c_fc.weight       [d_mlp, d_model], .bias
+//   transformer.h.N.mlp.c_proj.weight     [d_model, d_mlp], .bias
+//   transformer.ln_f.weight, .bias
+//   lm_head.weight                        [vocab_size, d_model], without tied_head
+// Matrices are as they are stored: dense, [out, in]. The file has them the other way round.
+struct GptParameter {
+  std::string name;
+  ParameterKind kind;
+  TensorView value;
+};
+
+class GptGradients;
+class GptWorkspace;
+struct GptLayers;           // what a model is made of
+struct GptGradientTensors;  // the same for gradients
+class PassMemory;
+
+// Keys and values of every layer, for decoding: made by Gpt::new_cache.
+struct GptCache {
+  std::vector<KVCache> layers;
+  dim_t tokens() const;  // that it holds of each sequence
+  void clear();
+};
+
+// What one call may bring along.
+struct GptCall {
+  GptCache* cache = nullptr;  // ids continue its sequences, and are kept there
+  bool last_only = false;     // logits of the last token of each sequence: [batch, 1, vocab_size]
+  int threads = 0;
+  // Sees what each attention layer is given, [batch, tokens, d_model], as the call goes on; with
+  // attention(layer) that is all it takes to look at weights.
+  std::function<void(dim_t layer, const TensorView& x)> on_attention = {};
+};
+
+// One block of rows of the logits on its way: logits: [rows, vocab_size], of the tokens
+// first_row .. first_row + rows of ids read row by row. It returns the block's share of the loss
+// and, in train_pass, overwrites the logits by their gradient. cross_entropy_share in train/loss.h
+// does both. Called in the order of rows, from the calling thread.
+using LogitsLoss = std::function<double(dim_t first_row, const MutableTensorView& logits)>;
+
+struct PassOptions {
+  std::uint64_t call = 0;             // number of this pass: dropout is a function of it and seed()
+  GptWorkspace* workspace = nullptr;  // memory for the pass, kept for the next; null: this one only
+  int threads = 0;
+};
+
+// A GPT: token and position embeddings, pre-norm blocks, a last norm and the output head.
+//   x += attention(norm(x));  x += mlp(norm(x))
+// Const in use: any number of threads may call one model. Results do not depend on threads.
+class Gpt {
+ public:
+  // Matrices and embeddings are drawn from N(0, 0.02), biases are 0, norms 1.
+  explicit Gpt(const GptOptions& options);
+
+  // Parameters from somewhere else, a file say: `fill` writes each one.
+  using ParameterSource = std::function<void(const std::string& name, const MutableTensorView& to)>;
+  Gpt(const GptOptions& options, const ParameterSource& fill);
+
+  Gpt(Gpt&&) noexcept;
+  Gpt& operator=(Gpt&&) noexcept;
+  ~Gpt();
+
+  // ids: [batch, tokens] or [tokens], int32 or int64 -> logits: [batch, tokens, vocab_size] or
+  // [tokens, vocab_size]. Without dropout. An id outside the vocabulary is an error that names its
+  // position.
+  Tensor operator()(const TensorView& ids, const GptCall& call = {}) const;
+
+  // Forward, loss and backward in one, so that the logits are never there as a whole.
+  // ids: [batch, tokens], int32 or int64. Gradients are added to what `gradients` holds, so that
+  // several passes make one sum. Returns the sum of what `loss` returned.
+  double train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradients& gradients,
+                    const PassOptions& options = {}) const;
+
+  // The forward half alone, without dropout: what `loss` leaves in the logits does not matter.
+  double loss_pass(const TensorView& ids, const LogitsLoss& loss,
+                   const PassOptions& options = {}) const;
+
+  const GptOptions& options() const;  // with d_mlp filled in
+  std::uint64_t seed() const;
+  const MultiHeadAttention& attention(dim_t layer) const;
+  GptCache new_cache(dim_t batch) const;
+
+  // Lays the parameters out for decoding, once for all later calls; an update drops that again.
+  void prepare();
+  std::uint64_t version() const;  // grows with every update
+
+  dim_t parameter_count() const;
+  std::vector<GptParameter> parameters() const;  // in the order of the list above
+  TensorView parameter(const std::string& name) const;
+  void update(const std::string& name, const TensorView& value);  // same shape
+
+  // Each parameter to be changed where it lies; `index` is its place in parameters(), and in
+  // GptGradients. One new version.
+  using ParameterChange =
+      std::function<void(std::size_t index, const std::string& name, const MutableTensorView& p)>;
+  void update_all(const ParameterChange& change);
+
+ private:
+  friend class GptGradients;
+  std::unique_ptr<GptLayers> layers_;
+};
+
+// One gradient for each parameter of a model, under its name, in its shape and order; float32, or
+// float64 for a float64 model. Zero when new.
+class GptGradients {
+ public:
+  explicit GptGradients(const Gpt& model);
+  GptGradients(GptGradients&&) noexcept;
+  GptGradients& operator=(GptGradients&&) noexcept;
+  ~GptGradients();
+
+  void zero();
+  const std::vector<MutableTensorView>& tensors() const;  // in the order of Gpt::parameters()
+  MutableTensorView find(const std::string& name) const;
+
+ private:
+  friend class Gpt;
+  std::unique_ptr<GptGradientTensors> stored_;
+};
+
+// Memory of one training pass, kept between passes: allocated by the first, larger when a larger
+// batch comes. One pass at a time; it belongs to no model.
+class GptWorkspace {
+ public:
+  GptWorkspace();
+  GptWorkspace(GptWorkspace&&) noexcept;
+  GptWorkspace& operator=(GptWorkspace&&) noexcept;
+  ~GptWorkspace();
+
+  std::size_t bytes() const;
+  void clear();  // gives the memory back
+
+ private:
+  friend class Gpt;
+  std::unique_ptr<PassMemory> memory_;
+};
+
+}  // namespace cephalo
