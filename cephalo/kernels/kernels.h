@@ -236,6 +236,68 @@ struct DecodeKernels {
                  DecodeQuery<T>* query);
 };
 
+// Layer norm of `count` dense rows: y = (x − mean) · rstd · weight + bias.
+template <typename T>
+struct NormRows {
+  dim_t count;
+  dim_t width;
+  T* x;            // [count][width]
+  const T* added;  // [count][width], added to x first, or null
+  const T* weight;
+  const T* bias;
+  T epsilon;
+  T* y;        // [count][width]
+  T* moments;  // [count][2]: mean, rstd; or null
+};
+
+// The same rows on the way back: dx += the gradient of x; dweight and dbias too are added to.
+template <typename T>
+struct NormRowsBackward {
+  dim_t count;
+  dim_t width;
+  const T* x;
+  const T* moments;
+  const T* weight;
+  const T* dy;
+  T* dx;
+  T* dweight;  // [width]
+  T* dbias;    // [width]
+};
+
+// What a model does between its products, row by row.
+template <typename T>
+struct ModelKernels {
+  void (*layer_norm)(const NormRows<T>& rows);
+  void (*layer_norm_backward)(const NormRowsBackward<T>& rows);
+  // y = gelu(x); dx = dy · gelu'(x), which may lie where dy does. `erf`: the exact one.
+  void (*gelu)(const T* x, dim_t count, bool erf, T* y);
+  void (*gelu_backward)(const T* x, const T* dy, dim_t count, bool erf, T* dx);
+  // x[k] = bit k of `kept` ? grown · x[k] : 0, for count <= 64 elements
+  void (*keep)(std::uint64_t kept, dim_t count, T grown, T* x);
+  void (*add)(const T* x, dim_t count, T* to);  // to += x
+};
+
+// The numbers of one step of AdamW that all elements share.
+template <typename T>
+struct AdamWFactors {
+  T kept;  // of the parameter, after weight decay
+  T mean_kept, mean_share;
+  T square_kept, square_share;
+  T root_correction;
+  T epsilon;
+  T step_size;
+};
+
+template <typename T>
+struct TrainKernels {
+  // −log softmax(logits)[target], and factor · its gradient unless dlogits is null; it may lie
+  // where the logits do. A row with NaN, or without a finite largest number, is left alone: NaN.
+  double (*cross_entropy)(const T* logits, dim_t count, dim_t target, T factor, T* dlogits);
+  void (*adamw)(const AdamWFactors<T>& factors, const T* gradient, dim_t count, T* parameter,
+                T* mean, T* mean_square);
+  double (*sum_of_squares)(const T* x, dim_t count);
+};
+
 // The limits that kernels are measured against.
 struct ProbeKernels {
   double step_flops;  // of one step of multiply_add

@@ -45,6 +45,20 @@ const DecodeKernels<T>& decode_kernels(Isa isa) {
   return tables[static_cast<std::size_t>(isa)];
 }
 
+template <typename T>
+const ModelKernels<T>& model_kernels(Isa isa) {
+  static const auto tables = tables_for_all<ModelKernels<T>>(
+      [](Isa each, ModelKernels<T>* to) { add_model_kernels(each, to); });
+  return tables[static_cast<std::size_t>(isa)];
+}
+
+template <typename T>
+const TrainKernels<T>& train_kernels(Isa isa) {
+  static const auto tables = tables_for_all<TrainKernels<T>>(
+      [](Isa each, TrainKernels<T>* to) { add_train_kernels(each, to); });
+  return tables[static_cast<std::size_t>(isa)];
+}
+
 const ProbeKernels& probe_kernels(Isa isa) {
   static const auto tables = tables_for_all<ProbeKernels>(add_probe_kernels);
   return tables[static_cast<std::size_t>(isa)];
@@ -58,5 +72,9 @@ template const GemmKernels<float>& gemm_kernels(Isa isa);
 template const GemmKernels<double>& gemm_kernels(Isa isa);
 template const DecodeKernels<float>& decode_kernels(Isa isa);
 template const DecodeKernels<double>& decode_kernels(Isa isa);
+template const ModelKernels<float>& model_kernels(Isa isa);
+template const ModelKernels<double>& model_kernels(Isa isa);
+template const TrainKernels<float>& train_kernels(Isa isa);
+template const TrainKernels<double>& train_kernels(Isa isa);
 
 }  // namespace cephalo::kernels

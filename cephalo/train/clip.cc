@@ -3,7 +3,10 @@
 #include <cmath>
 #include <vector>
 
+#include "cephalo/core/cpu.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/views.h"
+#include "cephalo/kernels/tables.h"
 #include "cephalo/train/elementwise.h"
 
 namespace cephalo {
@@ -13,14 +16,12 @@ constexpr const char* kName = "clip_gradient_norm";
 
 template <typename T>
 double sum_of_squares(const TensorView& gradient) {
-  const T* values = gradient.data_as<T>();
+  const MaybeCopied dense = contiguous(gradient);  // the same sums for any strides
+  const auto& kernels = kernels::train_kernels<T>(current_isa());
+  const T* values = dense.view().data_as<T>();
   std::vector<double> sums(static_cast<std::size_t>(pieces_of(gradient)), 0.0);
-  for_runs<1>({gradient}, 2.0, [&](dim_t piece, const Run<1>& run) {
-    double& sum = sums[static_cast<std::size_t>(piece)];
-    for (dim_t k = 0; k < run.count; ++k) {
-      const double value = values[run.offset[0] + k * run.stride[0]];
-      sum += value * value;
-    }
+  for_runs<1>({dense.view()}, 0.5, [&](dim_t piece, const Run<1>& run) {
+    sums[static_cast<std::size_t>(piece)] = kernels.sum_of_squares(values + run.first, run.count);
   });
   double total = 0.0;
   for (const double sum : sums) total += sum;
