@@ -63,12 +63,19 @@ class FusedLayer {
   }
 
  private:
+  // A pass may bring the memory of an older one along.
+  MutableTensorView reuse(Tensor& kept, const Shape& shape) const {
+    if (kept.shape() != shape || kept.dtype() != steps_) {
+      kept = Tensor();  // given back before more is taken
+      kept = Tensor::empty(shape, steps_);
+    }
+    return kept;
+  }
+
   // What lies between two steps: the pass keeps it, or else the thread.
   MutableTensorView memory(Workspace::Slot slot, const Shape& shape) const {
     if (pass_ == nullptr) return Workspace::of_this_thread().take(slot, shape, steps_);
-    Tensor& kept = pass_->memory[slot];
-    kept = Tensor::empty(shape, steps_);
-    return kept;
+    return reuse(pass_->memory[slot], shape);
   }
 
   // [batch · tokens, context_width]: the output itself, or where q lies if that has the size, or
@@ -88,8 +95,7 @@ class FusedLayer {
     pass_->k = in.k;
     pass_->v = in.v;
     pass_->context = context;
-    pass_->lse = Tensor::empty({batch_, sizes_.num_heads, tokens_}, steps_);
-    return pass_->lse;
+    return reuse(pass_->lse, {batch_, sizes_.num_heads, tokens_});
   }
 
   Projected project_inputs() const {

@@ -89,6 +89,12 @@ void show(StepSink* sink, std::initializer_list<std::pair<const char*, const Ten
   for (const auto& [key, value] : steps) show(sink, key, *value);
 }
 
+void keep_options(const AttendOptions& options, const CallOptions& call, LayerPass& pass) {
+  pass.options = options;
+  pass.options.generator = nullptr;  // a copy of it is in the pass
+  pass.options.threads = call.threads;
+}
+
 }  // namespace
 
 dim_t parameter_count(const MultiHeadAttentionOptions& options) {
@@ -184,7 +190,7 @@ AttendOptions MultiHeadAttention::engine_options(const CallOptions& call) const 
   AttendOptions options;
   options.engine = call.engine;
   options.require = call.require;
-  if (!training_ || options_.dropout == 0.0) return options;
+  if (!drops(call)) return options;
   options.dropout = options_.dropout;
   options.dropout_stream = options_.dropout_stream;
   return options;
@@ -192,7 +198,7 @@ AttendOptions MultiHeadAttention::engine_options(const CallOptions& call) const 
 
 AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const {
   AttendOptions options = engine_options(call);
-  if (!training_ || options_.dropout == 0.0) return options;
+  if (!drops(call)) return options;
   options.generator = call.generator;
   options.heads_draw_in_turn = parameters_.form() == Form::heads;
   options.seed = mix_seed(seed_, call.call ? *call.call : calls_.next++);
@@ -252,18 +258,24 @@ Shape MultiHeadAttention::output_shape(const TensorView& x) const {
 void MultiHeadAttention::forward_into(const TensorView& x, const MutableTensorView& y,
                                       const CallOptions& call) const {
   check_input(x, call.kv != nullptr ? *call.kv : x);
+  write_into(x, y, call, nullptr);
+}
+
+void MultiHeadAttention::write_into(const TensorView& x, const MutableTensorView& y,
+                                    const CallOptions& call, LayerPass* pass) const {
   require(y.shape() == output_shape(x), "{}: y is {}, the result {}", rung_.name, y.shape(),
           output_shape(x));
-  const AttendOptions attending = engine_options(call);
-  if (!y.is_contiguous() || choose_engine(attending, rung_.name) != Engine::fused) {
-    y.copy_from(forward(x, call, nullptr));
+  if (!y.is_contiguous() || choose_engine(engine_options(call), rung_.name) != Engine::fused) {
+    y.copy_from(forward(x, call, nullptr, pass));
     return;
   }
   check_call(x, call);
   const UseThreads limit(call.threads);
+  const AttendOptions attending = attend_options(call);
+  if (pass != nullptr) keep_options(attending, call, *pass);
   const dim_t width = y.dim(-1);
-  forward_fused(x, call, attend_options(call),
-                {y.mutable_data(), y.dtype(), {width == 0 ? 0 : y.numel() / width, width}});
+  forward_fused(x, call, attending,
+                {y.mutable_data(), y.dtype(), {width == 0 ? 0 : y.numel() / width, width}}, pass);
 }
 
 void MultiHeadAttention::check_call(const TensorView& x, const CallOptions& call) const {
@@ -279,11 +291,7 @@ Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call,
   const UseThreads limit(call.threads);
   const AttendOptions attending = attend_options(call);
   const Engine engine = sink != nullptr ? Engine::reference : choose_engine(attending, rung_.name);
-  if (pass != nullptr) {
-    pass->options = attending;
-    pass->options.generator = nullptr;  // a copy of it is in the pass
-    pass->options.threads = call.threads;
-  }
+  if (pass != nullptr) keep_options(attending, call, *pass);
   if (engine != Engine::fused) return forward_reference(x, call, attending, sink, pass);
   const Shape shape = output_shape(x);
   const dim_t width = shape[-1];

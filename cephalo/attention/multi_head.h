@@ -60,6 +60,7 @@ struct CallOptions {
   Engine engine = Engine::automatic;
   Engine require = Engine::automatic;
   int threads = 0;
+  bool drop = true;  // false: as in eval mode, whatever the mode
 };
 
 // The attention layer: project, split, transpose, attend, concat, project. One implementation
@@ -83,6 +84,11 @@ class MultiHeadAttention {
   // operator(), and what backward needs of it; dropout acts as the mode says. No cache.
   TrainResult forward_train(const TensorView& x, const CallOptions& call = {},
                             KeepInput keep = KeepInput::copy) const;
+
+  // The same into memory of the caller's: y as in forward_into, `saved` takes the place of an older
+  // pass and uses its memory again.
+  void forward_train_into(const TensorView& x, const MutableTensorView& y, SavedPass& saved,
+                          const CallOptions& call = {}, KeepInput keep = KeepInput::copy) const;
 
   // dy: the shape of y -> dx and, after cross attention, dkv: the shapes of x and kv, overwritten
   // (a default one: not wanted). Gradients of the parameters are added to what `gradients` holds.
@@ -146,8 +152,15 @@ class MultiHeadAttention {
                  LayerPass* pass = nullptr) const;
   Tensor forward_reference(const TensorView& x, const CallOptions& call,
                            const AttendOptions& options, StepSink* sink, LayerPass* pass) const;
+  void write_into(const TensorView& x, const MutableTensorView& y, const CallOptions& call,
+                  LayerPass* pass) const;
   void forward_fused(const TensorView& x, const CallOptions& call, const AttendOptions& options,
                      const MutableTensorView& rows, LayerPass* pass = nullptr) const;
+  bool drops(const CallOptions& call) const {
+    return training_ && call.drop && options_.dropout > 0.0;
+  }
+  void begin_pass(const TensorView& x, const CallOptions& call, KeepInput keep,
+                  LayerPass& pass) const;
   void check_backward(const SavedPass& saved, const TensorView& dy, const MutableTensorView& dx,
                       const Gradients& gradients, const MutableTensorView& dkv) const;
   Shape output_shape(const TensorView& x) const;

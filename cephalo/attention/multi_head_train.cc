@@ -73,24 +73,37 @@ std::uint64_t MultiHeadAttention::next_id() {
   return next++;
 }
 
-TrainResult MultiHeadAttention::forward_train(const TensorView& x, const CallOptions& call,
-                                              KeepInput keep) const {
+void MultiHeadAttention::begin_pass(const TensorView& x, const CallOptions& call, KeepInput keep,
+                                    LayerPass& pass) const {
   require(call.cache == nullptr,
           "{}: forward_train takes no cache: gradients reach the tokens of x alone", rung_.name);
   check_input(x, call.kv != nullptr ? *call.kv : x);
+  pass.layer = id_;
+  pass.version = version_;
+  pass.x_shape = x.shape();
+  pass.x = keep_rows(x, keep, &pass.kept[0]);
+  pass.kv_shape = call.kv != nullptr ? call.kv->shape() : Shape{};
+  if (call.kv != nullptr) pass.kv = keep_rows(*call.kv, keep, &pass.kept[1]);
+  pass.mask = keep == KeepInput::copy ? with_own_tensors(mask_for(call)) : mask_for(call);
+  pass.generator =
+      call.generator != nullptr ? std::make_unique<const TorchGenerator>(*call.generator) : nullptr;
+}
+
+void MultiHeadAttention::forward_train_into(const TensorView& x, const MutableTensorView& y,
+                                            SavedPass& saved, const CallOptions& call,
+                                            KeepInput keep) const {
+  // Taken out meanwhile: an error leaves an empty pass, not half of one.
+  std::unique_ptr<LayerPass> pass = std::move(saved.pass_);
+  if (pass == nullptr) pass = std::make_unique<LayerPass>();
+  begin_pass(x, call, keep, *pass);
+  write_into(x, y, call, pass.get());
+  saved.pass_ = std::move(pass);
+}
+
+TrainResult MultiHeadAttention::forward_train(const TensorView& x, const CallOptions& call,
+                                              KeepInput keep) const {
   auto pass = std::make_unique<LayerPass>();
-  pass->layer = id_;
-  pass->version = version_;
-  pass->x_shape = x.shape();
-  pass->x = keep_rows(x, keep, &pass->kept[0]);
-  if (call.kv != nullptr) {
-    pass->kv_shape = call.kv->shape();
-    pass->kv = keep_rows(*call.kv, keep, &pass->kept[1]);
-  }
-  pass->mask = keep == KeepInput::copy ? with_own_tensors(mask_for(call)) : mask_for(call);
-  if (call.generator != nullptr) {
-    pass->generator = std::make_unique<const TorchGenerator>(*call.generator);
-  }
+  begin_pass(x, call, keep, *pass);
   Tensor y = forward(x, call, nullptr, pass.get());
   return {std::move(y), SavedPass(std::move(pass))};
 }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "cephalo/attention/packed_linear.h"
 #include "cephalo/core/matmul.h"
 #include "cephalo/core/ops.h"
 #include "cephalo/core/parallel.h"
@@ -76,7 +75,8 @@ void add_outer_products(const Projection& forward, const MutableTensorView& dwei
 void fused(const Projection& forward, const ProjectionGradients& gradients) {
   const DType steps = forward.dy.dtype();
   if (gradients.dx.numel() > 0) {
-    PackedLinear(transpose(forward.weight, 0, 1), {}, steps).apply(forward.dy, gradients.dx);
+    PackedLinear(transpose(forward.weight, 0, 1), {}, steps)
+        .apply(forward.dy, gradients.dx, gradients.finish, gradients.context);
   }
   if (gradients.dweight.numel() > 0) add_outer_products(forward, gradients.dweight);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/attention/packed_linear.h"
 #include "cephalo/core/tensor.h"
 
 namespace cephalo {
@@ -17,6 +18,10 @@ struct ProjectionGradients {
   MutableTensorView dx;       // [rows, d_in], dense rows, any floating type: written
   MutableTensorView dweight;  // [width, d_in], dense, dy's type: added to
   MutableTensorView dbias;    // [width], dense, dy's type: added to
+  // Called for rows of dx that are complete, while they are still in the cache; or null. The fused
+  // engine's only.
+  PackedLinear::Finish finish = nullptr;
+  const void* context = nullptr;
 };
 
 //   dx = dy weight,  dweight += dyᵀ x,  dbias += Σ dy over rows

@@ -7,7 +7,7 @@
 namespace cephalo {
 
 SavedPass::SavedPass() = default;
-SavedPass::SavedPass(std::unique_ptr<const LayerPass> pass) : pass_(std::move(pass)) {}
+SavedPass::SavedPass(std::unique_ptr<LayerPass> pass) : pass_(std::move(pass)) {}
 SavedPass::SavedPass(SavedPass&& other) noexcept = default;
 SavedPass& SavedPass::operator=(SavedPass&& other) noexcept = default;
 SavedPass::~SavedPass() = default;

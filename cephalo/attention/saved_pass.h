@@ -24,9 +24,9 @@ class SavedPass {
 
  private:
   friend class MultiHeadAttention;
-  explicit SavedPass(std::unique_ptr<const LayerPass> pass);
+  explicit SavedPass(std::unique_ptr<LayerPass> pass);
 
-  std::unique_ptr<const LayerPass> pass_;
+  std::unique_ptr<LayerPass> pass_;
 };
 
 // Does a saved pass copy x, kv and the tensors of the mask, or look at the caller's? Borrowed ones

@@ -1,5 +1,7 @@
 #include "cephalo/core/cpu.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdlib>
 
@@ -100,6 +102,12 @@ Isa current_isa() {
     chosen.store(isa, std::memory_order_relaxed);
   }
   return static_cast<Isa>(isa);
+}
+
+std::int64_t physical_memory() {
+  static const std::int64_t bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) *
+                                    static_cast<std::int64_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
 }
 
 void force_isa(Isa isa) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ const std::vector<Isa>& available_isas();
 // The instruction set in use: the best available one, or the one that the environment variable
 // CEPHALO_ISA names. An unknown or unavailable name is an error that lists what there is.
 Isa current_isa();
+
+// Bytes of memory that this machine has.
+std::int64_t physical_memory();
 
 // For tests and benchmarks: every later call uses this one. Not while other threads compute.
 void force_isa(Isa isa);

@@ -1,12 +1,11 @@
 #include "cephalo/core/tensor.h"
 
-#include <unistd.h>
-
 #include <cstring>
 #include <iterator>
 #include <new>
 #include <utility>
 
+#include "cephalo/core/cpu.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/visit.h"
 
@@ -14,12 +13,6 @@ namespace cephalo {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};  // one cache line, one AVX-512 register
-
-dim_t physical_memory() {
-  static const dim_t bytes =
-      static_cast<dim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<dim_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
 
 // Refused here rather than by the kernel's out-of-memory killer: a request beyond the machine's
 // memory would be granted lazily and end the process later.

@@ -83,6 +83,9 @@ struct GptParameter {
 
 class GptGradients;
 class GptWorkspace;
+struct GptLayers;           // what a model is made of
+struct GptGradientTensors;  // the same for gradients
+class PassMemory;
 
 // Keys and values of every layer, for decoding: made by Gpt::new_cache.
 struct GptCache {
@@ -165,8 +168,8 @@ class Gpt {
   void update_all(const ParameterChange& change);
 
  private:
-  struct Layers;
-  std::unique_ptr<Layers> layers_;
+  friend class GptGradients;
+  std::unique_ptr<GptLayers> layers_;
 };
 
 // One gradient for each parameter of a model, under its name, in its shape and order; float32, or
@@ -184,8 +187,7 @@ class GptGradients {
 
  private:
   friend class Gpt;
-  struct Stored;
-  std::unique_ptr<Stored> stored_;
+  std::unique_ptr<GptGradientTensors> stored_;
 };
 
 // Memory of one training pass, kept between passes: allocated by the first, larger when a larger
@@ -202,8 +204,7 @@ class GptWorkspace {
 
  private:
   friend class Gpt;
-  struct Memory;
-  std::unique_ptr<Memory> memory_;
+  std::unique_ptr<PassMemory> memory_;
 };
 
 }  // namespace cephalo

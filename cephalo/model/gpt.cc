@@ -1,0 +1,218 @@
+#include "cephalo/model/gpt.h"
+
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "cephalo/core/cpu.h"
+#include "cephalo/core/fail.h"
+#include "cephalo/core/random.h"
+#include "cephalo/model/gpt_layers.h"
+
+namespace cephalo {
+namespace {
+
+constexpr double kInitialDeviation = 0.02;
+
+std::uint64_t random_seed() {
+  std::random_device device;
+  return (static_cast<std::uint64_t>(device()) << 32) | device();
+}
+
+MultiHeadAttentionOptions attention_options(const GptOptions& o, std::uint64_t seed) {
+  MultiHeadAttentionOptions attention{.d_in = o.d_model,
+                                      .d_out = o.d_model,
+                                      .context_length = o.context_length,
+                                      .dropout = o.dropout,
+                                      .num_heads = o.num_heads,
+                                      .qkv_bias = o.qkv_bias,
+                                      .seed = seed,
+                                      .form = Form::fused,
+                                      .dtype = o.dtype};
+  if (o.positions == Positions::rotary) attention.rotary = o.rotary;
+  return attention;
+}
+
+Block make_block(const GptOptions& o, std::uint64_t seed) {
+  Block block{LayerNorm(o.d_model, o.norm_epsilon, o.dtype),
+              MultiHeadAttention(attention_options(o, seed),
+                                 [](const std::string&, const MutableTensorView&) {}),
+              LayerNorm(o.d_model, o.norm_epsilon, o.dtype),
+              Mlp(o.d_model, o.d_mlp, o.activation, o.dtype)};
+  block.attention.train();  // whether a call drops anything is the call's to say
+  return block;
+}
+
+// Refused whole, before the first of many small tensors is allocated.
+GptOptions fitting_options(const GptOptions& options) {
+  GptOptions checked = checked_options(options, "Gpt");
+  const dim_t bytes =
+      checked_mul(parameter_count(checked), static_cast<dim_t>(item_size(checked.dtype)));
+  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+  if (bytes > physical_memory()) {
+    fail(Error::Kind::memory, "Gpt: its parameters need {:.1f} GiB, this machine has {:.1f} GiB",
+         static_cast<double>(bytes) / kGiB, static_cast<double>(physical_memory()) / kGiB);
+  }
+  return checked;
+}
+
+void initialise(GptLayers& model) {
+  TorchGenerator generator(model.seed);
+  model.change_each([&](const std::string& name, ParameterKind kind, const MutableTensorView& p) {
+    if (kind == ParameterKind::bias || kind == ParameterKind::norm) {
+      p.fill(kind == ParameterKind::norm && name.ends_with(".weight") ? 1.0 : 0.0);
+      return;
+    }
+    Tensor drawn = generator.randn(p.shape());
+    float* x = drawn.mutable_data_as<float>();
+    for (dim_t k = 0; k < drawn.numel(); ++k) x[k] *= static_cast<float>(kInitialDeviation);
+    p.copy_from(drawn);
+  });
+  model.version = 0;
+}
+
+}  // namespace
+
+GptOptions checked_options(const GptOptions& options, const char* function) {
+  GptOptions o = options;
+  const auto positive = [&](const char* what, dim_t value) {
+    require(value > 0, "{}: {} ({}) must be > 0", function, what, value);
+  };
+  positive("vocab_size", o.vocab_size);
+  positive("context_length", o.context_length);
+  positive("d_model", o.d_model);
+  positive("num_heads", o.num_heads);
+  positive("num_layers", o.num_layers);
+  require(o.d_mlp >= 0, "{}: d_mlp ({}) must be > 0, or 0 for 4 · d_model", function, o.d_mlp);
+  require(o.d_model % o.num_heads == 0, "{}: d_model ({}) must be a multiple of num_heads ({})",
+          function, o.d_model, o.num_heads);
+  require(o.dropout >= 0.0 && o.dropout < 1.0, "{}: dropout ({}) must be in [0, 1)", function,
+          o.dropout);
+  require(o.norm_epsilon > 0.0 && std::isfinite(o.norm_epsilon),
+          "{}: norm_epsilon ({}) must be > 0 and finite", function, o.norm_epsilon);
+  require_type(o.dtype == DType::f32 || o.dtype == DType::f64,
+               "{}: parameters cannot be {}; float32 or float64 is needed", function,
+               name(o.dtype));
+  if (o.positions == Positions::rotary) {
+    require(o.d_model / o.num_heads % 2 == 0, "{}: rotary needs an even head_dim, got {}", function,
+            o.d_model / o.num_heads);
+    require(o.rotary.base > 0.0 && std::isfinite(o.rotary.base),
+            "{}: the base of rotary ({}) must be > 0 and finite", function, o.rotary.base);
+  }
+  if (o.d_mlp == 0) o.d_mlp = checked_mul(4, o.d_model);
+  return o;
+}
+
+GptLayers::GptLayers(const GptOptions& o, std::uint64_t seed_)
+    : options(o),
+      seed(seed_),
+      token(Tensor::empty({o.vocab_size, o.d_model}, o.dtype)),
+      norm(o.d_model, o.norm_epsilon, o.dtype) {
+  options.seed = seed;
+  if (o.positions == Positions::learned) {
+    position = Tensor::empty({o.context_length, o.d_model}, o.dtype);
+  }
+  blocks.reserve(static_cast<std::size_t>(o.num_layers));
+  for (dim_t l = 0; l < o.num_layers; ++l) {
+    blocks.push_back(make_block(o, mix_seed(seed, static_cast<std::uint64_t>(l))));
+  }
+  if (!o.tied_head) head = Tensor::empty({o.vocab_size, o.d_model}, o.dtype);
+}
+
+Gpt::Gpt(const GptOptions& options)
+    : layers_(std::make_unique<GptLayers>(fitting_options(options),
+                                          options.seed ? *options.seed : random_seed())) {
+  initialise(*layers_);
+}
+
+Gpt::Gpt(const GptOptions& options, const ParameterSource& fill)
+    : layers_(std::make_unique<GptLayers>(fitting_options(options), options.seed.value_or(0))) {
+  layers_->change_each(
+      [&](const std::string& name, ParameterKind, const MutableTensorView& p) { fill(name, p); });
+  layers_->version = 0;
+}
+
+Gpt::Gpt(Gpt&&) noexcept = default;
+Gpt& Gpt::operator=(Gpt&&) noexcept = default;
+Gpt::~Gpt() = default;
+
+const GptOptions& Gpt::options() const {
+  return layers_->options;
+}
+std::uint64_t Gpt::seed() const {
+  return layers_->seed;
+}
+std::uint64_t Gpt::version() const {
+  return layers_->version;
+}
+
+const MultiHeadAttention& Gpt::attention(dim_t layer) const {
+  require(layer >= 0 && layer < std::ssize(layers_->blocks), "Gpt: layer {} of {} does not exist",
+          layer, layers_->blocks.size());
+  return layers_->blocks[static_cast<std::size_t>(layer)].attention;
+}
+
+GptCache Gpt::new_cache(dim_t batch) const {
+  const GptOptions& o = layers_->options;
+  GptCache cache;
+  for (dim_t l = 0; l < o.num_layers; ++l) {
+    cache.layers.push_back(
+        KVCache::growing({batch, o.num_heads, o.d_model / o.num_heads}, o.dtype));
+  }
+  return cache;
+}
+
+void Gpt::prepare() {
+  GptLayers& model = *layers_;
+  model.packed_mlps.clear();
+  for (Block& block : model.blocks) {
+    block.attention.prepare();
+    model.packed_mlps.push_back(block.mlp.pack());
+  }
+  model.packed_head.emplace(model.head_weight(), TensorView(), model.options.dtype);
+}
+
+dim_t Gpt::parameter_count() const {
+  return cephalo::parameter_count(layers_->options);
+}
+
+std::vector<GptParameter> Gpt::parameters() const {
+  std::vector<GptParameter> list;
+  layers_->each_parameter([&](const std::string& name, ParameterKind kind, const TensorView& p) {
+    list.push_back({name, kind, p});
+  });
+  return list;
+}
+
+TensorView Gpt::parameter(const std::string& wanted) const {
+  for (const GptParameter& p : parameters()) {
+    if (p.name == wanted) return p.value;
+  }
+  fail(Error::Kind::value, "Gpt: there is no parameter {}; parameters() lists them", wanted);
+}
+
+void Gpt::update(const std::string& wanted, const TensorView& value) {
+  const TensorView before = parameter(wanted);
+  require(before.shape() == value.shape(), "Gpt: {} has shape {}, not {}", wanted, before.shape(),
+          value.shape());
+  update_all([&](std::size_t, const std::string& name, const MutableTensorView& p) {
+    if (name == wanted) p.copy_from(value);
+  });
+}
+
+void Gpt::update_all(const ParameterChange& change) {
+  std::size_t index = 0;
+  layers_->change_each([&](const std::string& name, ParameterKind, const MutableTensorView& p) {
+    change(index++, name, p);
+  });
+}
+
+dim_t GptCache::tokens() const {
+  return layers.empty() ? 0 : layers.front().tokens();
+}
+
+void GptCache::clear() {
+  for (KVCache& layer : layers) layer.clear();
+}
+
+}  // namespace cephalo

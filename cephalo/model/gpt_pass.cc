@@ -1,0 +1,110 @@
+#include "cephalo/model/gpt_pass.h"
+
+#include <algorithm>
+
+#include "cephalo/core/random.h"
+
+namespace cephalo {
+
+GptPass::GptPass(const GptLayers& model, const TensorView& ids, const Options& options,
+                 PassMemory& memory)
+    : model_(model),
+      ids_(ids),
+      options_(options),
+      memory_(memory),
+      dropout_{options.dropout, mix_seed(model.seed, options.call)} {
+  memory_.begin();
+  take_frames();
+}
+
+// With a way back every block has a frame of its own, otherwise all share one.
+void GptPass::take_frames() {
+  const GptOptions& o = model_.options;
+  const dim_t rows = ids_.numel();
+  const bool keeps = options_.keeps;
+  const std::size_t layers = model_.blocks.size();
+  if (keeps) memory_.saved(layers - 1);  // all of them, before any is pointed at
+  frames_.resize(layers);
+  for (std::size_t l = 0; l < layers; ++l) {
+    BlockFrame& f = frames_[l];
+    if (l > 0 && !keeps) {
+      f = frames_[0];
+      continue;
+    }
+    f.x = take({rows, o.d_model});
+    f.normed_1 = take({rows, o.d_model});
+    f.middle = take({rows, o.d_model});
+    f.normed_2 = keeps ? take({rows, o.d_model}) : f.normed_1;
+    f.hidden = take({rows, o.d_mlp});
+    f.active = keeps ? take({rows, o.d_mlp}) : f.hidden;
+    if (!keeps) continue;
+    f.moments_1 = take({rows, 2});
+    f.moments_2 = take({rows, 2});
+    f.saved = &memory_.saved(l);
+  }
+  last_ = keeps ? take({rows, o.d_model}) : frames_[0].x;
+  normed_ = keeps ? take({rows, o.d_model}) : frames_[0].normed_1;
+  if (keeps) moments_ = take({rows, 2});
+}
+
+BlockCall GptPass::block_call(std::size_t layer) const {
+  return {.batch = ids_.dim(0),
+          .tokens = ids_.dim(1),
+          .cache = options_.cache != nullptr ? &options_.cache->layers[layer] : nullptr,
+          .dropout = dropout_,
+          .call = options_.call,
+          .place = static_cast<std::uint32_t>(1 + 2 * layer),
+          .layer = static_cast<dim_t>(layer),
+          .on_attention = options_.on_attention};
+}
+
+MutableTensorView GptPass::forward() {
+  const dim_t first = options_.cache != nullptr ? options_.cache->tokens() : 0;
+  embed_into(model_.tables(), ids_, first, frames_[0].x);
+  drop_rows(dropout_, 0, frames_[0].x);
+  TensorView added;  // what x still lacks: the rows that passed the last block by
+  for (std::size_t l = 0; l < frames_.size(); ++l) {
+    const Block& block = model_.blocks[l];
+    const MutableTensorView& y = l + 1 < frames_.size() ? frames_[l + 1].x : last_;
+    const bool packed = !model_.packed_mlps.empty();
+    block.forward(block_call(l), frames_[l], added,
+                  packed ? model_.packed_mlps[l] : block.mlp.pack(), y);
+    added = frames_[l].middle;
+  }
+  model_.norm.forward_into({last_, added, normed_, moments_});
+  return normed_;
+}
+
+void GptPass::backward(const TensorView& dnormed, GptGradientTensors& gradients) {
+  const GptOptions& o = model_.options;
+  const dim_t rows = ids_.numel();
+  const MutableTensorView dx = take({rows, o.d_model});
+  BlockScratch scratch{take({rows, o.d_model}),
+                       options_.dropout > 0.0 ? take({rows, o.d_model}) : MutableTensorView(),
+                       take({rows, o.d_mlp})};
+  dx.fill(0.0);
+  model_.norm.backward({last_, moments_, dnormed, dx, gradients.norm_weight, gradients.norm_bias});
+  for (std::size_t l = frames_.size(); l-- > 0;) {
+    model_.blocks[l].backward(block_call(l), frames_[l], scratch, dx, gradients.blocks[l]);
+  }
+  drop_rows(dropout_, 0, dx);
+  embed_backward(ids_, dx, gradients.tables);
+}
+
+dim_t train_pass_bytes(const GptOptions& o, dim_t batch, dim_t tokens) {
+  const auto item = static_cast<dim_t>(item_size(o.dtype));
+  const dim_t rows = checked_mul(batch, tokens);
+  const dim_t d = o.d_model;
+  // Kept of a block: x, both normed, middle, q, k, v, context; hidden and active; moments and lse.
+  const dim_t kept = checked_add(checked_mul(8, d) + 2 * o.d_mlp, 4 + o.num_heads);
+  // Once: the last x and normed; dx, its branch and what dropout leaves; dnormed; gradients of
+  // hidden, q, k, v and context; and the widest of these transposed for its product.
+  const dim_t once = checked_mul(11, d) + 2 * o.d_mlp + 2;
+  const dim_t of_rows = checked_mul(rows, checked_add(checked_mul(o.num_layers, kept), once));
+  // Logits, and matrices laid out for the GEMM: the head both ways, and those of a block.
+  const dim_t logits = checked_mul(std::min(rows, kLogitRows), o.vocab_size);
+  const dim_t packed = checked_add(checked_mul(2 * d, o.vocab_size), checked_mul(4 * d, o.d_mlp));
+  return checked_mul(item, checked_add(of_rows, checked_add(logits, packed)));
+}
+
+}  // namespace cephalo

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "cephalo/model/gpt_layers.h"
+#include "cephalo/model/pass_memory.h"
+
+namespace cephalo {
+
+// One walk of ids through a model; `memory` holds what lies between the steps.
+class GptPass {
+ public:
+  struct Options {
+    bool keeps = false;         // for a way back
+    GptCache* cache = nullptr;  // ids continue its sequences
+    double dropout = 0.0;
+    std::uint64_t call = 0;
+    const std::function<void(dim_t layer, const TensorView& x)>* on_attention = nullptr;
+  };
+
+  // ids: [batch, tokens], int64, checked
+  GptPass(const GptLayers& model, const TensorView& ids, const Options& options,
+          PassMemory& memory);
+
+  // -> what the head multiplies: [batch · tokens, d_model], in `memory`
+  MutableTensorView forward();
+
+  // dnormed: [batch · tokens, d_model], the gradient of forward's result. Gradients are added to.
+  void backward(const TensorView& dnormed, GptGradientTensors& gradients);
+
+  // Memory of that shape for the caller, until the next pass.
+  MutableTensorView take(const Shape& shape) { return memory_.take(shape, model_.options.dtype); }
+
+ private:
+  void take_frames();
+  BlockCall block_call(std::size_t layer) const;
+
+  const GptLayers& model_;
+  TensorView ids_;
+  Options options_;
+  PassMemory& memory_;
+  RowDropout dropout_;
+  std::vector<BlockFrame> frames_;
+  MutableTensorView last_;  // x after the last block
+  MutableTensorView normed_;
+  MutableTensorView moments_;
+};
+
+// Rows of logits that are there at once. The product that makes the gradient of the head sums over
+// them, in as long a chain as the GEMM takes in one go.
+inline constexpr dim_t kLogitRows = 384;
+
+// Bytes that a training pass takes.
+dim_t train_pass_bytes(const GptOptions& options, dim_t batch, dim_t tokens);
+
+}  // namespace cephalo

@@ -1,0 +1,96 @@
+#include "cephalo/model/mlp.h"
+
+#include "cephalo/attention/project_backward.h"
+#include "cephalo/core/cpu.h"
+#include "cephalo/core/fail.h"
+#include "cephalo/kernels/tables.h"
+
+namespace cephalo {
+namespace {
+
+// Rows that a product has just finished pass through the activation while they are in the cache.
+struct Activate {
+  bool erf;
+  TensorView hidden;
+  MutableTensorView active;
+
+  template <typename T>
+  void rows(dim_t begin, dim_t end) const {
+    const dim_t width = hidden.dim(1);
+    kernels::model_kernels<T>(current_isa())
+        .gelu(hidden.data_as<T>() + begin * width, (end - begin) * width, erf,
+              active.mutable_data_as<T>() + begin * width);
+  }
+};
+
+// And back: dhidden = dactive · activation'(hidden), in place.
+struct Deactivate {
+  bool erf;
+  TensorView hidden;
+  MutableTensorView dhidden;
+
+  template <typename T>
+  void rows(dim_t begin, dim_t end) const {
+    const dim_t width = hidden.dim(1);
+    T* dactive = dhidden.mutable_data_as<T>() + begin * width;
+    kernels::model_kernels<T>(current_isa())
+        .gelu_backward(hidden.data_as<T>() + begin * width, dactive, (end - begin) * width, erf,
+                       dactive);
+  }
+};
+
+template <typename Step>
+void finish(const void* context, dim_t begin, dim_t end) {
+  const auto& step = *static_cast<const Step*>(context);
+  step.hidden.dtype() == DType::f64 ? step.template rows<double>(begin, end)
+                                    : step.template rows<float>(begin, end);
+}
+
+}  // namespace
+
+Mlp::Mlp(dim_t d_model, dim_t d_mlp, Activation activation_, DType dtype)
+    : fc_weight(Tensor::zeros({d_mlp, d_model}, dtype)),
+      fc_bias(Tensor::zeros({d_mlp}, dtype)),
+      proj_weight(Tensor::zeros({d_model, d_mlp}, dtype)),
+      proj_bias(Tensor::zeros({d_model}, dtype)),
+      activation(activation_) {}
+
+Mlp::Packed Mlp::pack() const {
+  const DType steps = fc_weight.dtype();
+  return {PackedLinear(fc_weight, fc_bias, steps), PackedLinear(proj_weight, proj_bias, steps)};
+}
+
+Tensor Mlp::operator()(const TensorView& x) const {
+  const dim_t d_model = fc_weight.dim(1);
+  require(x.rank() > 0 && x.dim(-1) == d_model, "Mlp: the last dimension of x {} must be {}",
+          x.shape(), d_model);
+  require_type(x.dtype() == fc_weight.dtype(), "Mlp: x is {}, the parameters are {}",
+               name(x.dtype()), name(fc_weight.dtype()));
+  const dim_t count = d_model == 0 ? 0 : x.numel() / d_model;
+  const Tensor dense = Tensor::copy(x).reshaped({count, d_model});
+  Tensor hidden = Tensor::empty({count, fc_weight.dim(0)}, x.dtype());
+  Tensor y = Tensor::empty({count, d_model}, x.dtype());
+  forward_into(pack(), {dense, hidden, hidden, y});
+  return std::move(y).reshaped(x.shape());
+}
+
+void Mlp::forward_into(const Packed& packed, const Rows& rows) const {
+  const Activate activate{activation == Activation::gelu_erf, rows.hidden, rows.active};
+  packed.fc.apply(rows.x, rows.hidden, finish<Activate>, &activate);
+  packed.proj.apply(rows.active, rows.y);
+}
+
+void Mlp::backward(const BackwardRows& rows, const Gradients& gradients) const {
+  //   y = active projᵀ + proj_bias   ←  dactive, dproj_weight, dproj_bias
+  //   active = activation(hidden)    ←  dhidden, in the same memory
+  const Deactivate deactivate{activation == Activation::gelu_erf, rows.hidden, rows.dhidden};
+  project_backward(
+      {rows.active, proj_weight, rows.dy},
+      {rows.dhidden, gradients.proj_weight, gradients.proj_bias, finish<Deactivate>, &deactivate},
+      Engine::fused);
+  //   hidden = x fcᵀ + fc_bias       ←  dx, dfc_weight, dfc_bias
+  project_backward({rows.x, fc_weight, rows.dhidden},
+                   {rows.dx, gradients.fc_weight, gradients.fc_bias}, Engine::fused);
+}
+
+}  // namespace cephalo
