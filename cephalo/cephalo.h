@@ -39,6 +39,4 @@
 #include "cephalo/train/run_folder.h"
 #include "cephalo/train/schedule.h"
 #include "cephalo/train/sgd.h"
-#include "cephalo/train/text_rows.h"
-#include "cephalo/train/token_file.h"
 #include "cephalo/train/trainer.h"

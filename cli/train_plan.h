@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include "cephalo/train/corpus.h"
 #include "cephalo/train/trainer.h"
 #include "cli/train_flags.h"
 

@@ -10,7 +10,8 @@ install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         # Parts of the library, not of its interface.
         PATTERN "fail.h" EXCLUDE PATTERN "visit.h" EXCLUDE PATTERN "matmul.h" EXCLUDE
         PATTERN "trace_recorder.h" EXCLUDE PATTERN "safetensors_header.h" EXCLUDE
-        PATTERN "elementwise.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE PATTERN "c_api_support.h" EXCLUDE)
+        PATTERN "elementwise.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE
+        PATTERN "trainer_json.h" EXCLUDE PATTERN "trainer_state.h" EXCLUDE PATTERN "c_api_support.h" EXCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/generated/cephalo/core/version.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo/core)
 
