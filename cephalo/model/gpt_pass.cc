@@ -1,6 +1,7 @@
 #include "cephalo/model/gpt_pass.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "cephalo/core/random.h"
 
@@ -66,9 +67,9 @@ MutableTensorView GptPass::forward() {
   for (std::size_t l = 0; l < frames_.size(); ++l) {
     const Block& block = model_.blocks[l];
     const MutableTensorView& y = l + 1 < frames_.size() ? frames_[l + 1].x : last_;
-    const bool packed = !model_.packed_mlps.empty();
-    block.forward(block_call(l), frames_[l], added,
-                  packed ? model_.packed_mlps[l] : block.mlp.pack(), y);
+    std::optional<Mlp::Packed> packed;
+    if (model_.packed_mlps.empty()) packed.emplace(block.mlp.pack());
+    block.forward(block_call(l), frames_[l], added, packed ? *packed : model_.packed_mlps[l], y);
     added = frames_[l].middle;
   }
   model_.norm.forward_into({last_, added, normed_, moments_});
