@@ -3,12 +3,20 @@
 #include <algorithm>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/text/pre_split.h"
 
 namespace cephalo {
 namespace {
 
 constexpr std::string_view kSeparators = ",.:;?_!\"()'";
-constexpr std::string_view kSpaces = " \t\n\r\f\v";
+constexpr std::string_view kEndOfText = "<|endoftext|>";
+constexpr std::string_view kUnknown = "<|unk|>";
+
+// Python's white space: Unicode's and four separators of ASCII.
+bool is_space(std::string_view text) {
+  return first_character(text).kind == CharacterClass::space ||
+         (text[0] >= 0x1C && text[0] <= 0x1F);
+}
 
 }  // namespace
 
@@ -21,8 +29,9 @@ std::vector<std::string> split_words(std::string_view text) {
   };
   for (std::size_t at = 0; at < text.size(); ++at) {
     const char c = text[at];
-    if (kSpaces.find(c) != std::string_view::npos) {
+    if (is_space(text.substr(at))) {
       finish();
+      at += first_character(text.substr(at)).bytes - 1U;
     } else if (text.substr(at, 2) == "--") {
       finish();
       pieces.emplace_back("--");
@@ -54,6 +63,44 @@ Tensor WordVocabulary::encode(const std::vector<std::string>& pieces) const {
     out[i] = found - words_.begin();
   }
   return ids;
+}
+
+WordTokenizer::WordTokenizer(std::string_view text, Version version)
+    : version_(version), words_(WordVocabulary(split_words(text)).words()), sorted_(words_.size()) {
+  if (version_ == Version::v2) {
+    words_.emplace_back(kEndOfText);
+    words_.emplace_back(kUnknown);
+  }
+}
+
+std::vector<TokenId> WordTokenizer::encode(std::string_view text) const {
+  std::vector<TokenId> ids;
+  const auto end = words_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+  for (const std::string& piece : split_words(text)) {
+    auto found = std::lower_bound(words_.begin(), end, piece);
+    if (found == end || *found != piece) {
+      require(version_ == Version::v2, "encode: \"{}\" is not in the vocabulary of {} words", piece,
+              words_.size());
+      found = piece == kEndOfText ? end : end + 1;
+    }
+    ids.push_back(static_cast<TokenId>(found - words_.begin()));
+  }
+  return ids;
+}
+
+std::string WordTokenizer::decode(std::span<const TokenId> ids) const {
+  // Before these the book's expression takes the space away.
+  const std::string_view tight = version_ == Version::v1 ? ",.?!\"()'" : ",.:;?!\"()'";
+  std::string text;
+  for (std::size_t k = 0; k < ids.size(); ++k) {
+    require(ids[k] >= 0 && ids[k] < vocab_size(),
+            "decode: id {} at position {} is outside of vocab_size {}", ids[k], k, vocab_size());
+    const std::string& word = words_[static_cast<std::size_t>(ids[k])];
+    const bool joined = !word.empty() && tight.find(word[0]) != std::string_view::npos;
+    if (k > 0 && !joined) text += ' ';
+    text += word;
+  }
+  return text;
 }
 
 }  // namespace cephalo

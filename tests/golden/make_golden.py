@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes random.json, ladder.json, attend.json and train.json: what PyTorch computes, for tests
-without it.
+"""Writes random.json, ladder.json, attend.json, train.json and windows.json: what PyTorch computes,
+for tests without it.
 
     pip install torch && tests/golden/make_golden.py
 
@@ -14,6 +14,7 @@ import pathlib
 import torch
 from torch import nn
 import torch.nn.functional as F
+from torch.utils.data import DataLoader, Dataset
 
 import ladder_torch
 
@@ -320,9 +321,45 @@ def train():
     return {"cases": cases}
 
 
+# --- windows of a text ---------------------------------------------------------------------------
+
+class Windows(Dataset):
+    """The book's GPTDatasetV1: what is read, and the same one token further on."""
+
+    def __init__(self, tokens, max_length, stride):
+        self.rows = [(tokens[i:i + max_length], tokens[i + 1:i + max_length + 1])
+                     for i in range(0, len(tokens) - max_length, stride)]
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        inputs, targets = self.rows[index]
+        return torch.tensor(inputs), torch.tensor(targets)
+
+
+def windows():
+    """Three epochs of each: the first token of every row tells the order."""
+    cases = []
+    for tokens, context_length, stride, batch, shuffle, drop_last, seed in (
+            (50, 4, 4, 3, False, True, 123), (50, 4, 1, 8, True, True, 123),
+            (50, 4, 4, 5, True, False, 0), (1000, 16, 7, 10, True, True, 4294967295),
+            (301, 5, 2, 4, False, False, 1), (11, 10, 1, 1, True, True, 7)):
+        data = Windows(list(range(tokens)), context_length, stride)
+        torch.manual_seed(seed)
+        loader = DataLoader(data, batch_size=batch, shuffle=shuffle, drop_last=drop_last)
+        epochs = [[x[:, 0].tolist() for x, y in loader if bool((y == x + 1).all())]
+                  for _ in range(3)]
+        cases.append({"case": "windows", "tokens": tokens, "context_length": context_length,
+                      "stride": stride, "batch": batch, "shuffle": shuffle,
+                      "drop_last": drop_last, "seed": seed, "epochs": epochs})
+    return {"cases": cases}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     write("random.json", random_numbers())
     write("ladder.json", ladder())
     write("attend.json", attend())
     write("train.json", train())
+    write("windows.json", windows())

@@ -1,0 +1,9 @@
+#pragma once
+
+#include <cstdint>
+
+namespace cephalo {
+
+using TokenId = std::int32_t;
+
+}  // namespace cephalo
