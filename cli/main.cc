@@ -98,12 +98,14 @@ int run(int argc, char** argv) {
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
       "  cephalo inspect layer.safetensors        names, shapes, form, NaNs\n"
       "  cephalo run layer.safetensors x.npy -o y.npy\n"
+      "  cephalo train book.txt                   a small GPT of your own\n"
       "  cephalo gradcheck --mask 'window(3, 0)'  gradients against central differences\n"
       "  cephalo trace --help                     all that trace can do");
   const std::pair<const char*, Verb> verbs[] = {
       {"trace", add_trace(program)},         {"run", add_run(program)},
       {"convert", add_convert(program)},     {"inspect", add_inspect(program)},
-      {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)}};
+      {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)},
+      {"train", add_train(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
@@ -130,9 +132,13 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A reader that goes away (`cephalo trace | head -1`) is a failed write, not a signal.
   std::signal(SIGPIPE, SIG_IGN);
+  // So is a file that grows beyond `ulimit -f`.
+  std::signal(SIGXFSZ, SIG_IGN);
   using cephalo::cli::complain;
   try {
     return cephalo::cli::run(argc, argv);
+  } catch (const cephalo::cli::ExitStatus& status) {
+    return status.value;
   } catch (const cephalo::cli::UsageError& error) {
     return complain(error.what(), cephalo::cli::kBadUsage);
   } catch (const cephalo::Error& error) {

@@ -168,6 +168,14 @@ void RunFolder::point_latest_at(std::int64_t step) {
   }
 }
 
+void RunFolder::set_aside(std::int64_t step) {
+  const std::string path = checkpoint(step);
+  if (file_calls().rename(path.c_str(), (path + ".damaged").c_str()) != 0) {
+    fail_at(path, "rename", errno);
+  }
+  repair_latest();
+}
+
 void RunFolder::saved(std::int64_t step) {
   point_latest_at(step);
   std::vector<std::int64_t> all = steps();

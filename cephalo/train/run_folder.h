@@ -27,6 +27,9 @@ class RunFolder {
   // `keep` are removed.
   void saved(std::int64_t step);
 
+  // A checkpoint that cannot be read gets another name, and is no checkpoint any more.
+  void set_aside(std::int64_t step);
+
   // What was put right when it was opened, for a person to read: empty when all was well.
   const std::vector<std::string>& repairs() const { return repairs_; }
 
