@@ -15,8 +15,6 @@
 namespace cephalo {
 namespace {
 
-
-
 GptOptions tiny_options() {
   return {.vocab_size = 11,
           .context_length = 9,

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cephalo/model/gpt.h"
+#include "cephalo/model/gpt_config.h"
+
+namespace cephalo {
+
+// A model's folder: config.json and model.safetensors, or model.safetensors.index.json with its
+// shards. Parameters of any floating type, named as Hugging Face's GPT-2 (with or without
+// "transformer.") or as the book does (tok_emb, trf_blocks.N.att.W_query …, out_head).
+struct LoadGptOptions {
+  bool allow_extra = false;  // tensors and keys that the model has no place for
+  bool strict = false;       // NaN or infinity in a parameter is an error, not a warning
+  DType dtype = DType::f32;  // of the model, whatever the file has; or f64
+  // Told after every parameter: bytes read so far, of all.
+  std::function<void(std::int64_t done, std::int64_t all)> progress = {};
+};
+
+struct LoadedGpt {
+  Gpt model;
+  GptConfig config;
+};
+
+// Names and shapes of the whole file are compared with config.json before anything is allocated.
+LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options = {},
+                   std::vector<std::string>* warnings = nullptr);
+
+enum class GptNames { hugging_face, book };
+
+struct SaveGptOptions {
+  GptNames names = GptNames::hugging_face;
+  DType dtype = DType::f32;      // of the file; also bf16, f16 and f64
+  bool replace = false;          // what is there already
+  std::int64_t shard_bytes = 0;  // 0: one file; otherwise several of about this size, and an index
+  std::optional<dim_t> bos_token_id = {};
+  std::optional<dim_t> eos_token_id = {};
+};
+
+// Writes config.json and the parameters into a folder, which is made if need be. Every file is
+// written whole or not at all; config.json comes last.
+void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions& options = {});
+
+}  // namespace cephalo
