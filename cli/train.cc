@@ -9,6 +9,8 @@
 #include "cephalo/core/error.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/io/file.h"
+#include "cephalo/model/generate.h"
+#include "cephalo/model/gpt_file.h"
 #include "cephalo/train/trainer.h"
 #include "cli/gradcheck_flags.h"
 #include "cli/numbers.h"
@@ -61,6 +63,39 @@ void write_curve(const Run& run) {
   write_text(folder + "/loss.svg", loss_svg(run.trainer.history(), "loss of " + folder));
 }
 
+// How the model writes now: from the prompt, or from the beginning of a text.
+std::string sample_text(Run& run) {
+  constexpr dim_t kTokens = 48;
+  const std::optional<TokenId> first = run.corpus.bpe.find(kEndOfText);
+  const std::string& prompt = run.notes.settings.prompt;
+  std::vector<std::int64_t> ids;
+  if (first.has_value()) ids.push_back(*first);
+  for (const TokenId id : run.corpus.bpe.encode(prompt)) ids.push_back(id);
+  if (ids.empty()) ids.push_back(0);
+  GenerateOptions options;
+  options.new_tokens = kTokens;
+  options.sampling = {.temperature = 0.8, .top_k = 40};
+  if (first.has_value()) options.stop_tokens = {*first};
+  run.model.prepare();
+  std::vector<TokenId> written;
+  for (const std::int64_t id : generate(run.model, ids, options).ids) {
+    if (first != id) written.push_back(static_cast<TokenId>(id));
+  }
+  return prompt + run.corpus.bpe.decode(written);
+}
+
+// As a folder that Hugging Face's GPT-2 would have: vocab.json and merges.txt are there already.
+void export_model(const Run& run) {
+  SaveGptOptions options;
+  options.replace = true;
+  options.dtype = run.notes.settings.bf16_export ? DType::bf16 : DType::f32;
+  if (const auto id = run.corpus.bpe.find(kEndOfText)) {
+    options.bos_token_id = *id;
+    options.eos_token_id = *id;
+  }
+  save_gpt(run.model, run.folder.path(), options);
+}
+
 void check_memory(const TrainPlan& plan) {
   const std::int64_t needed =
       memory_bytes(plan.model, plan.trainer.batch, plan.trainer.context_length).total();
@@ -73,12 +108,11 @@ void check_memory(const TrainPlan& plan) {
 }
 
 // Steps until the end or a signal; then what there is goes into files.
-void go_on(Run& run) {
+void go_on(Run& run, std::int64_t report_every) {
   const TrainSettings& settings = run.notes.settings;
   const TrainerOptions& options = run.trainer.options();
   const std::int64_t steps = options.schedule.steps;
-  TrainReport report(steps, options.batch * options.accumulate * options.context_length,
-                     run.trainer.steps_done());
+  TrainReport report(options, run.trainer.steps_done(), report_every);
   RunOptions how;
   how.folder = &run.folder;
   how.save_every = settings.save_every;
@@ -86,17 +120,27 @@ void go_on(Run& run) {
   how.validation_rows = settings.validation_rows;
   how.validate_every = settings.validate_every;
   how.on_validation = [&](const ValidationRecord& record) { report.validation(record); };
-  how.on_saved = [&](std::int64_t) { write_curve(run); };
-  how.on_step = [&](const StepRecord& record) { report.step(record); };
+  how.on_saved = [&](std::int64_t) {
+    write_curve(run);
+    report.goes_on();
+  };
+  how.on_step = [&](const StepRecord& record) {
+    report.step(record);
+    const bool due = settings.sample_every > 0 &&
+                     (record.step % settings.sample_every == 0 || record.step == steps);
+    if (due) report.sample(sample_text(run));
+  };
   how.stop = [] { return StopSignals::caught() != 0; };
   const StopSignals signals;
   const bool finished = run.trainer.run(how);
   show_status("");
   write_curve(run);
+  export_model(run);
   const std::int64_t done = run.trainer.steps_done();
   if (finished) {
-    print(fmt::format("{}: step {} of {} after {}\n", printable(run.folder.path()), done, steps,
-                      in_words(report.seconds())));
+    print(fmt::format("{}: a model of {} steps after {}, {:.0f} tokens/s\n",
+                      printable(run.folder.path()), done, in_words(report.seconds()),
+                      report.tokens_per_second()));
     return;
   }
   const int signal = StopSignals::caught();
@@ -104,6 +148,10 @@ void go_on(Run& run) {
                     printable(run.folder.checkpoint(done)), done, steps,
                     printable(run.folder.path())));
   throw ExitStatus{StopSignals::exit_status(signal)};
+}
+
+std::int64_t lines_of(const TrainFlags& flags) {
+  return parse_size("--report-every", flags.report_every, 0);
 }
 
 void begin(const TrainFlags& flags, RunFolder& folder) {
@@ -123,7 +171,7 @@ void begin(const TrainFlags& flags, RunFolder& folder) {
   check_memory(plan);
   Run run(folder, std::move(corpus), std::move(notes), Gpt(plan.model), plan.trainer);
   run.trainer.set_notes(to_json(run.notes));
-  go_on(run);
+  go_on(run, lines_of(flags));
 }
 
 // The newest checkpoint that can be read. A damaged one is passed over only when told to.
@@ -175,7 +223,7 @@ void resume(const TrainFlags& flags, RunFolder& folder) {
                     "digits will differ\n",
                     printable(summary.isa), name(current_isa())));
   }
-  go_on(run);
+  go_on(run, lines_of(flags));
 }
 
 std::string choose_folder(const TrainFlags& flags) {

@@ -17,7 +17,6 @@
 namespace cephalo::cli {
 namespace {
 
-constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr std::int64_t kMiB = 1 << 20;
 
 std::string tokens_path(const std::string& folder) {

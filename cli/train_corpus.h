@@ -12,6 +12,8 @@
 
 namespace cephalo::cli {
 
+inline constexpr const char* kEndOfText = "<|endoftext|>";
+
 // What a run reads: the vocabulary, and the texts as tokens in a file of the run's folder.
 struct TrainCorpus {
   Bpe bpe;

@@ -36,6 +36,7 @@ void TrainFlags::add_to(CLI::App& verb) {
   flag("--seed", seed, "N", "Of parameters, order and dropout (123)");
   flag("--save-every", save_every, "N", "Steps from checkpoint to checkpoint");
   flag("--sample-every", sample_every, "N", "Steps from sample to sample; 0: none");
+  flag("--report-every", report_every, "N", "Steps from line to line of the report");
   flag("--prompt", prompt, "TEXT", "How a sample begins");
   flag("--threads", threads, "N", "One for each core by default");
   verb.add_flag("--bf16-export", bf16_export, "Save the model in 16 bits for each number");

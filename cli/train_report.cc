@@ -7,6 +7,7 @@
 
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/text/pre_split.h"
 #include "cli/terminal.h"
 
 namespace cephalo::cli {
@@ -81,12 +82,14 @@ std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
   return text;
 }
 
-TrainReport::TrainReport(std::int64_t steps, std::int64_t step_tokens, std::int64_t steps_done)
-    : steps_(steps),
-      step_tokens_(step_tokens),
+TrainReport::TrainReport(const TrainerOptions& options, std::int64_t steps_done,
+                         std::int64_t line_every)
+    : steps_(options.schedule.steps),
+      step_tokens_(options.batch * options.accumulate * options.context_length),
       first_(steps_done),
-      line_every_(std::max<std::int64_t>(1, steps / 40)),
+      line_every_(line_every > 0 ? line_every : std::max<std::int64_t>(1, steps_ / 20)),
       begin_(Clock::now()),
+      step_begin_(begin_),
       last_step_(steps_done) {}
 
 double TrainReport::seconds() const {
@@ -94,7 +97,7 @@ double TrainReport::seconds() const {
 }
 
 double TrainReport::tokens_per_second() const {
-  return static_cast<double>((last_step_ - first_) * step_tokens_) / std::max(seconds(), 1e-9);
+  return static_cast<double>((last_step_ - first_) * step_tokens_) / std::max(step_seconds_, 1e-9);
 }
 
 double TrainReport::seconds_left(std::int64_t step) const {
@@ -102,7 +105,14 @@ double TrainReport::seconds_left(std::int64_t step) const {
   return seconds() / done * static_cast<double>(steps_ - step);
 }
 
+void TrainReport::goes_on() {
+  step_begin_ = Clock::now();
+}
+
 void TrainReport::step(const StepRecord& record) {
+  const Clock::time_point now = Clock::now();
+  step_seconds_ += std::chrono::duration<double>(now - step_begin_).count();
+  step_begin_ = now;
   last_step_ = record.step;
   const bool first = record.step == first_ + 1;
   if (!record.skipped)
@@ -132,11 +142,23 @@ void TrainReport::validation(const ValidationRecord& record) {
   show_status("");
   print(fmt::format("step {:>{}}/{}  validation loss {:.4f}\n", record.step,
                     std::to_string(steps_).size(), steps_, record.loss));
+  goes_on();
 }
 
+// A sample is one line of UTF-8: line ends and the like become spaces, and bytes that are no
+// characters, which an early model writes, U+FFFD.
 void TrainReport::sample(const std::string& text) {
+  std::string line;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t bytes = first_character(rest).bytes;
+    const auto code = static_cast<unsigned char>(rest[0]);
+    if (code > ' ') line += bytes == 1 && code >= 0x80 ? "\uFFFD" : rest.substr(0, bytes);
+    if (code <= ' ' && !line.empty() && line.back() != ' ') line += ' ';
+    rest.remove_prefix(bytes);
+  }
   show_status("");
-  print(fmt::format("  | {}\n", printable(text)));
+  print(fmt::format("  | {}\n", printable(line)));
+  goes_on();
 }
 
 }  // namespace cephalo::cli
