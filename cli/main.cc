@@ -73,14 +73,20 @@ std::string unknown_word(const CLI::App& app, const std::string& wrong) {
                      nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest));
 }
 
+// The verb that was chosen, or the verb within it; the program itself when none was.
+const CLI::App& chosen_app(const CLI::App& program) {
+  const CLI::App* app = &program;
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return *app;
+}
+
 // CLI11's own messages run over several lines: ours is one.
 std::string usage_message(const CLI::App& program, const CLI::ParseError& error) {
-  const auto chosen = program.get_subcommands();
-  const CLI::App& app = chosen.empty() ? program : *chosen.front();
+  const CLI::App& app = chosen_app(program);
   std::vector<std::string> extras = app.remaining();
-  if (extras.empty()) extras = program.remaining();
+  if (extras.empty()) extras = program.remaining(true);
   if (!extras.empty()) return unknown_word(app, extras.front());
-  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && chosen.empty()) {
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && &app == &program) {
     return "say what to do, for example: cephalo trace";
   }
   std::string text = error.what();
@@ -100,12 +106,13 @@ int run(int argc, char** argv) {
       "  cephalo run layer.safetensors x.npy -o y.npy\n"
       "  cephalo train book.txt                   a small GPT of your own\n"
       "  cephalo gradcheck --mask 'window(3, 0)'  gradients against central differences\n"
+      "  cephalo tokenize train book.txt -o vocab  learn a vocabulary\n"
       "  cephalo trace --help                     all that trace can do");
   const std::pair<const char*, Verb> verbs[] = {
       {"trace", add_trace(program)},         {"run", add_run(program)},
       {"convert", add_convert(program)},     {"inspect", add_inspect(program)},
       {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)},
-      {"train", add_train(program)}};
+      {"tokenize", add_tokenize(program)},   {"train", add_train(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
@@ -115,9 +122,12 @@ int run(int argc, char** argv) {
     print(program.help());
     return 0;
   } catch (const CLI::ParseError& error) {
-    const auto chosen = program.get_subcommands();
-    const std::string verb = chosen.empty() ? "" : " " + chosen.front()->get_name();
-    return complain(usage_message(program, error) + fmt::format("; see cephalo{} --help", verb),
+    std::string words = "cephalo";
+    for (auto chosen = program.get_subcommands(); !chosen.empty();
+         chosen = chosen.front()->get_subcommands()) {
+      words += " " + chosen.front()->get_name();
+    }
+    return complain(usage_message(program, error) + fmt::format("; see {} --help", words),
                     kBadUsage);
   }
   for (const auto& [name, verb] : verbs) {

@@ -86,4 +86,16 @@ void print(std::string_view text) {
   }
 }
 
+void print_bytes(std::string_view bytes) {
+  if (isatty(STDOUT_FILENO) != 1) return print(bytes);
+  std::string safe;
+  while (!bytes.empty()) {
+    const std::size_t end = std::min(bytes.find_first_of("\n\t"), bytes.size());
+    safe += printable(bytes.substr(0, end));
+    if (end < bytes.size()) safe += bytes[end];
+    bytes.remove_prefix(std::min(end + 1, bytes.size()));
+  }
+  print(safe + "\n");
+}
+
 }  // namespace cephalo::cli

@@ -25,4 +25,8 @@ void show_status(std::string_view what);
 // Writes to stdout; an error when nobody takes it (a closed pipe, a full disk).
 void print(std::string_view text);
 
+// The same for text that may be any bytes: as it is, and nothing added, unless a person looks; then
+// without control characters but line ends and tabs, and a line of its own.
+void print_bytes(std::string_view bytes);
+
 }  // namespace cephalo::cli

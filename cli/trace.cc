@@ -9,9 +9,8 @@
 
 #include "cephalo/attention/ladder.h"
 #include "cephalo/core/error.h"
-#include "cephalo/core/views.h"
-#include "cephalo/embed/embedding.h"
 #include "cephalo/io/npy.h"
+#include "cephalo/model/pipeline.h"
 #include "cephalo/text/words.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
@@ -43,7 +42,14 @@ constexpr std::array kRungs = {
     RungName{4, {"wrapper", "HeadWrapper", ""}},
     RungName{5, {"multi-head", "MultiHeadAttention", ""}},
     RungName{6, {"bidirectional", "EasyMultiHeadAttention", "MultiHeadSelfAttention"}},
-    RungName{7, {"fused", "FastMultiHeadAttention", ""}}};
+    RungName{7, {"fused", "FastMultiHeadAttention", ""}},
+    RungName{8, {"pipeline", "", ""}}};
+constexpr int kPipeline = 8;
+
+// Rungs whose layers have one width for what comes in and goes out.
+bool has_one_width(int rung) {
+  return rung == 6 || rung == 7;
+}
 
 int parse_rung(const std::string& text) {
   for (const RungName& rung : kRungs) {
@@ -54,8 +60,8 @@ int parse_rung(const std::string& text) {
     }
   }
   throw UsageError(
-      fmt::format("--rung: '{}' is not 1 to 7 or one of simple, self, causal, wrapper, multi-head, "
-                  "bidirectional, fused",
+      fmt::format("--rung: '{}' is not 1 to 8 or one of simple, self, causal, wrapper, multi-head, "
+                  "bidirectional, fused, pipeline",
                   printable(text)));
 }
 
@@ -104,21 +110,22 @@ void check_flags(const Flags& flags, int rung, const MultiHeadAttentionOptions& 
   };
   refuse(rung == 1 && !flags.d_out.empty(), "--d-out");
   refuse(rung <= 3 && !flags.num_heads.empty(), "--num-heads");
-  const bool drops = rung >= 3 && rung <= 5;
+  const bool drops = (rung >= 3 && rung <= 5) || rung == kPipeline;
   refuse(!drops && !flags.dropout.empty(), "--dropout");
   refuse(!drops && !flags.dropout_stream.empty(), "--dropout-stream");
   refuse(!drops && flags.train, "--train");
   refuse(rung == 1 && flags.parameters, "--parameters");
-  refuse((rung == 1 || rung >= 6) && flags.qkv_bias, "--qkv-bias");
+  refuse((rung == 1 || has_one_width(rung)) && flags.qkv_bias, "--qkv-bias");
+  refuse(rung == kPipeline && !flags.input.empty(), "--input");
   refuse(rung != 2 && !flags.form.empty(), "--form");
   if (flags.parameters && !flags.json) throw UsageError("--parameters: only with --json");
-  if (rung >= 6 && !flags.d_in.empty() && !flags.d_out.empty() && o.d_in != o.d_out) {
+  if (has_one_width(rung) && !flags.d_in.empty() && !flags.d_out.empty() && o.d_in != o.d_out) {
     throw UsageError(fmt::format("rung {} has one width: --d-in ({}) and --d-out ({}) must agree",
                                  rung, o.d_in, o.d_out));
   }
 }
 
-// The layer of rungs 2 to 7, continuing the generator that drew the embeddings.
+// The layer of rungs 2 to 8, continuing the generator that drew the embeddings.
 std::unique_ptr<MultiHeadAttention> make_layer(int rung, const MultiHeadAttentionOptions& o,
                                                TorchGenerator& generator) {
   switch (rung) {
@@ -161,17 +168,13 @@ std::unique_ptr<MultiHeadAttention> make_layer(int rung, const MultiHeadAttentio
 }
 
 // The words of the text as x: [1, tokens, d_in].
-Tensor embed_text(const Flags& flags, const MultiHeadAttentionOptions& options,
-                  TorchGenerator& generator, TraceRun& run) {
+EmbeddedText read_text(const Flags& flags, const MultiHeadAttentionOptions& options,
+                       TorchGenerator& generator, TraceRun& run) {
   run.text = printable(flags.text);
-  run.tokens = split_words(flags.text);
-  if (run.tokens.empty()) throw UsageError("--text: there is no word in it");
-  for (std::string& token : run.tokens) token = printable(token);
-  const WordVocabulary vocabulary(run.tokens);
-  const Embedding tokens(vocabulary.size(), options.d_in, generator);
-  const Embedding positions(options.context_length, options.d_in, generator);
-  const Tensor ids = vocabulary.encode(run.tokens);
-  return embed_tokens(tokens, positions, view(ids, {1, ids.dim(0)}));
+  if (split_words(flags.text).empty()) throw UsageError("--text: there is no word in it");
+  EmbeddedText embedded = embed_text(flags.text, options.d_in, options.context_length, generator);
+  for (const std::string& token : embedded.tokens) run.tokens.push_back(printable(token));
+  return embedded;
 }
 
 // x from a file, as [1, tokens, d_in]; its tokens are called by their numbers.
@@ -184,7 +187,7 @@ Tensor read_input(const Flags& flags, MultiHeadAttentionOptions& options, TraceR
                             flags.input, to_string(x.shape()), name(x.dtype())));
   }
   if (flags.d_in.empty()) options.d_in = x.dim(-1);
-  if (run.rung >= 6 && flags.d_out.empty()) options.d_out = options.d_in;
+  if (has_one_width(run.rung) && flags.d_out.empty()) options.d_out = options.d_in;
   run.text = printable(flags.input);
   for (dim_t i = 0; i < x.dim(-2); ++i) run.tokens.push_back(std::to_string(i));
   return Tensor::copy(x, DType::f32).reshaped({1, x.dim(-2), x.dim(-1)});
@@ -196,15 +199,20 @@ void trace(const Flags& flags) {
   run.seed = parse_seed("--seed", flags.seed);
   MultiHeadAttentionOptions options = layer_options(flags, run.rung);
   check_flags(flags, run.rung, options);
-  if (run.rung >= 6) {  // one width, whichever flag it came by
+  if (has_one_width(run.rung)) {  // one width, whichever flag it came by
     if (!flags.d_out.empty()) options.d_in = options.d_out;
     options.d_out = options.d_in;
   }
   // One stream of random numbers, in the order in which the PyTorch program would draw:
   // token embedding, position embedding, layer, dropout.
   TorchGenerator generator(run.seed);
-  const Tensor x = flags.input.empty() ? embed_text(flags, options, generator, run)
-                                       : read_input(flags, options, run);
+  EmbeddedText embedded;
+  if (flags.input.empty()) {
+    embedded = read_text(flags, options, generator, run);
+  } else {
+    embedded.x = read_input(flags, options, run);
+  }
+  const TensorView x = embedded.x;
 
   std::unique_ptr<MultiHeadAttention> layer;
   if (run.rung == 1) {
@@ -221,6 +229,7 @@ void trace(const Flags& flags) {
     if (flags.parameters) run.parameters = layer->parameters();
   }
   if (flags.input.empty()) run.trace.steps.front().formula = "x = token + position";
+  if (run.rung == kPipeline) prepend_embedding(embedded, run.trace);
   run.head = parse_integer("--head", flags.head, 0, run.num_heads - 1);
   if (flags.json) {
     print(trace_as_json(run));
@@ -241,7 +250,7 @@ Verb add_trace(CLI::App& program) {
       ->type_name("FILE");
   verb->add_option("--rung", flags->rung,
                    "1 simple, 2 self, 3 causal, 4 wrapper, 5 multi-head,\n"
-                   "6 bidirectional, 7 fused")
+                   "6 bidirectional, 7 fused, 8 pipeline")
       ->type_name("RUNG")
       ->capture_default_str();
   verb->add_option("--preset", flags->preset,

@@ -178,7 +178,7 @@ std::string trace_as_text(const TraceRun& run) {
       beside ? side_by_side(left, right) : side_by_side(left, {}) + "\n" + side_by_side(right, {});
   if (shown < tokens) out += fmt::format("the first {} of {} tokens\n", shown, tokens);
 
-  const int next_rung = run.rung < 7 ? run.rung + 1 : 1;
+  const int next_rung = run.rung < 8 ? run.rung + 1 : 1;
   out += fmt::format("\nnext: cephalo trace --rung {} --explain", next_rung);
   if (run.num_heads > 1) out += fmt::format(" | --head {}", (run.head + 1) % run.num_heads);
   return out + " | --preset gpt2-xl | --json\n";

@@ -8,7 +8,19 @@
 namespace cephalo {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Explanation>, 13> kExplanations = {{
+constexpr std::array<std::pair<std::string_view, Explanation>, 16> kExplanations = {{
+    {"TOKENIZE",
+     {"the text is cut into words, and each word becomes a number",
+      "a table can be asked for row 3, not for the word cat",
+      "whole numbers without a meaning of their own: 4 is not twice 2"}},
+    {"EMBED",
+     {"each number picks its row of a learned table",
+      "numbers in a row can be learned; the same word gets the same row",
+      "a vector for each token, wherever it stands in the text"}},
+    {"POSITION",
+     {"each place in the text has a learned row as well",
+      "attention sees a set of tokens: without this order would not matter",
+      "added to the token's row, so the same word differs between places"}},
     {"INPUT",
      {"one row of numbers for each token",
       "attention works on vectors, so tokens arrive as their embeddings",

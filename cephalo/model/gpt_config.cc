@@ -325,6 +325,7 @@ GptConfig parse_gpt_config(const std::string& json, const std::string& path,
     // stand in configurations of smaller vocabularies.
     if (*id && **id >= o.vocab_size) id->reset();
   }
+  config.add_bos_token = keys.boolean("add_bos_token").value_or(false) && config.bos_token_id;
   if (!options.allow_extra) keys.refuse_unknown();
   return config;
 }
@@ -361,6 +362,7 @@ std::string gpt_config_json(const GptConfig& config, DType dtype) {
                                             : name(dtype)}};
   if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
   if (config.eos_token_id) json["eos_token_id"] = *config.eos_token_id;
+  if (config.add_bos_token) json["add_bos_token"] = true;
   if (!is_gpt2) {
     json["qkv_bias"] = o.qkv_bias;
     json["positions"] = o.positions == Positions::rotary ? "rotary" : "learned";

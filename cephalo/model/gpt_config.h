@@ -13,12 +13,14 @@ struct GptConfig {
   GptOptions options;
   std::optional<dim_t> bos_token_id = {};  // the token that begins a text
   std::optional<dim_t> eos_token_id = {};  // the one that ends it
+  bool add_bos_token = false;              // every text is to begin with it
   std::optional<bool> tied_head = {};      // none: the file of the parameters shows it
 };
 
 // json: config.json of a Hugging Face GPT-2 (n_embd n_head n_layer n_positions vocab_size …) or
 // the book's names (emb_dim n_heads n_layers context_length drop_rate qkv_bias). Models of our own
-// have four keys more: positions ("learned", "rotary"), rotary_base, rotary_interleaved, qkv_bias.
+// have keys more: positions ("learned", "rotary"), rotary_base, rotary_interleaved, qkv_bias, and
+// add_bos_token, as a tokenizer's configuration has it.
 //
 // Every key is known, or an error: one that nobody looks at may be one that changes the arithmetic.
 // `allow_extra` lets unknown ones pass. `path` begins the messages, which name key, value and rule.

@@ -342,7 +342,8 @@ void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions&
     write_safetensors((root / kOneFile).string(), tensors.list, note, options.replace);
   }
   std::filesystem::remove(other, error);
-  GptConfig config{model.options(), options.bos_token_id, options.eos_token_id, {}};
+  GptConfig config{
+      model.options(), options.bos_token_id, options.eos_token_id, options.add_bos_token, {}};
   write_text((root / "config.json").string(), gpt_config_json(config, options.dtype),
              options.replace);
 }

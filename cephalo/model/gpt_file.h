@@ -40,6 +40,7 @@ struct SaveGptOptions {
   std::int64_t shard_bytes = 0;  // 0: one file; otherwise several of about this size, and an index
   std::optional<dim_t> bos_token_id = {};
   std::optional<dim_t> eos_token_id = {};
+  bool add_bos_token = false;  // texts are to begin with bos_token_id
 };
 
 // Writes config.json and the parameters into a folder, which is made if need be. Every file is

@@ -110,8 +110,8 @@ Bpe::Bpe(std::vector<std::string> tokens, std::vector<Merge> merges) {
     }
     results.push_back(static_cast<TokenId>(place));
   }
-  tables_ = std::make_shared<BpeTables>(std::move(list), std::move(index), std::move(merges),
-                                        results, "Bpe");
+  tables_ =
+      std::make_shared<BpeTables>(std::move(list), std::move(index), std::move(merges), results);
 }
 
 std::int64_t Bpe::vocab_size() const {

@@ -158,6 +158,7 @@ Vocabulary parse_vocabulary(std::string_view json, const std::string& name,
            shown(vocabulary.tokens[id]), other, id);
     }
   }
+  find_bytes(vocabulary.tokens, vocabulary.index, name);  // now, not when a text needs it
   return vocabulary;
 }
 
@@ -247,7 +248,7 @@ std::shared_ptr<const BpeTables> parse_bpe(std::string_view vocab_json,
   MergesReader reader(vocabulary, merges_name);
   reader.read(merges_txt);
   return std::make_shared<BpeTables>(std::move(vocabulary.tokens), std::move(vocabulary.index),
-                                     std::move(reader.merges), reader.results, vocab_name);
+                                     std::move(reader.merges), reader.results);
 }
 
 Bpe Bpe::parse(std::string_view vocab_json, std::string_view merges_txt,

@@ -14,21 +14,6 @@ std::size_t slot_of(std::string_view text, std::size_t slots) {
   return std::hash<std::string_view>()(text) & (slots - 1);
 }
 
-std::array<TokenId, 256> find_bytes(const StringList& tokens, const StringIndex& index,
-                                    const std::string& name) {
-  std::array<TokenId, 256> ids{};
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const char text = static_cast<char>(byte);
-    const std::uint32_t place = index.find(tokens, {&text, 1});
-    if (place == StringIndex::kNone) {
-      fail(Error::Kind::value, "{}: lacks the token \"{}\" of byte 0x{:02X}", name,
-           to_byte_characters({&text, 1}), byte);
-    }
-    ids[byte] = static_cast<TokenId>(place);
-  }
-  return ids;
-}
-
 // What no merge makes and is no byte.
 std::vector<BpeTables::Special> find_special(const StringList& tokens,
                                              std::span<const TokenId> results) {
@@ -45,6 +30,21 @@ std::vector<BpeTables::Special> find_special(const StringList& tokens,
 }
 
 }  // namespace
+
+std::array<TokenId, 256> find_bytes(const StringList& tokens, const StringIndex& index,
+                                    const std::string& name) {
+  std::array<TokenId, 256> ids{};
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const char text = static_cast<char>(byte);
+    const std::uint32_t place = index.find(tokens, {&text, 1});
+    if (place == StringIndex::kNone) {
+      fail(Error::Kind::value, "{}: lacks the token \"{}\" of byte 0x{:02X}", name,
+           to_byte_characters({&text, 1}), byte);
+    }
+    ids[byte] = static_cast<TokenId>(place);
+  }
+  return ids;
+}
 
 StringIndex::StringIndex(std::size_t count) : slots_(std::bit_ceil(count * 3 / 2 + 2), kNone) {}
 
@@ -68,12 +68,12 @@ std::uint32_t StringIndex::find(const StringList& list, std::string_view text) c
 }
 
 BpeTables::BpeTables(StringList list, StringIndex places, std::vector<Bpe::Merge> pairs,
-                     std::span<const TokenId> results, const std::string& name)
+                     std::span<const TokenId> results)
     : tokens(std::move(list)),
       index(std::move(places)),
       merges(std::move(pairs)),
       special(find_special(tokens, results)),
-      merger(find_bytes(tokens, index, name), merges, results) {}
+      merger(find_bytes(tokens, index, "Bpe"), merges, results) {}
 
 std::unique_ptr<BpeScratch> BpeTables::borrow() const {
   {

@@ -49,6 +49,10 @@ class StringIndex {
   std::vector<std::uint32_t> slots_;
 };
 
+// The tokens of the 256 bytes; one that is missing is an error of the vocabulary called `name`.
+std::array<TokenId, 256> find_bytes(const StringList& tokens, const StringIndex& index,
+                                    const std::string& name);
+
 // What a Bpe holds. Nothing changes after construction but the scratch that calls lend each other.
 struct BpeTables {
   // A special token as it stands in a text.
@@ -57,10 +61,10 @@ struct BpeTables {
     TokenId id;
   };
 
-  // list: id -> bytes, places: the other way; results: the token that each pair becomes; name: what
-  // errors call the vocabulary.
+  // list: id -> bytes, places: the other way, each byte among them; results: the token that each
+  // pair becomes.
   BpeTables(StringList list, StringIndex places, std::vector<Bpe::Merge> pairs,
-            std::span<const TokenId> results, const std::string& name);
+            std::span<const TokenId> results);
 
   // Scratch of a call that is over, or new: there is as much as there ever were calls at once.
   std::unique_ptr<BpeScratch> borrow() const;

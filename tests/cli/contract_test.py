@@ -4,7 +4,9 @@ begins with the file, nothing on stdout, nothing written, within 2 s and 64 MiB 
 import json
 import os
 import pathlib
+import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -78,10 +80,32 @@ BAD_ARRAYS = {
     "P1": [b"PK\x03\x04" + bytes(100)],
 }
 
+VOCABULARY = json.loads((FILES / "tokenizer/vocab.json").read_text())
+
+
+def vocab(without=None, **changes):
+    content = {token: id for token, id in VOCABULARY.items() if token != without}
+    return json.dumps({**content, **changes}).encode()
+
+
+BAD_VOCABULARIES = {
+    "K1": [b"", b"[]", b"3", b'{"a": {}}', b"[" * 100_000, b'{"a":' * 100_000, b'{"a\xff": 0}',
+           b'{"a": 0, "a": 1}', vocab(the=-1), vocab(the=1.5), vocab(the=2**31), vocab(the=2**64),
+           vocab(the="1"), vocab(the=None), vocab(the=0), vocab(the=1000),
+           b'{"t":0' + b',"t":0' * 1_000_000 + b"}", bytes((32 << 20) + 1)],
+    "K4": [b"{}", vocab(without="\u0120", **{"<|endoftext|>": VOCABULARY["\u0120"]})],
+}
+BAD_MERGES = {
+    "K2": [b"the\n", b"t h e\n", b"t\th\n", b"t  h\n", b" t h\n", b"t h\nt h\n", b"\xff\n",
+           b"x" * 1_000_000],
+    "K3": [b"#version: 0.2\nqq q\n", b"q q\n", b"t qq\n"],
+}
+
 
 class Contract(unittest.TestCase):
-    def judge(self, name, content, *command):
-        with tempfile.TemporaryDirectory() as folder:
+    def judge(self, name, content, *command, folder=None):
+        with tempfile.TemporaryDirectory() as empty:
+            folder = folder or empty
             path = pathlib.Path(folder) / name
             if content is not None:
                 path.write_bytes(content)
@@ -94,7 +118,7 @@ class Contract(unittest.TestCase):
             self.assertEqual(result.returncode, 1, error)
             self.assertEqual(result.stdout, b"")
             self.assertEqual(error.count("\n"), 1, error)
-            self.assertTrue(error.startswith(f"error: {path}: "), error)
+            self.assertRegex(error, f"^error: {re.escape(str(path))}(:[0-9]+)?: ")
             self.assertEqual(sorted(os.listdir(folder)), before)
             if content is not None:
                 self.assertEqual(path.read_bytes(), content)
@@ -122,6 +146,24 @@ class Contract(unittest.TestCase):
                 with self.subTest(row=row, number=number):
                     self.judge("x.npy", content, "run", FILES / "raw.safetensors", "FILE", "-o",
                                "FOLDER/out")
+
+    def test_vocabularies(self):
+        for row, contents in BAD_VOCABULARIES.items():
+            for number, content in enumerate(contents):
+                with self.subTest(row=row, number=number):
+                    with tempfile.TemporaryDirectory() as folder:
+                        shutil.copy(FILES / "tokenizer/merges.txt", folder)
+                        self.judge("vocab.json", content, "tokenize", "a", "--vocab", "FOLDER",
+                                   folder=folder)
+
+    def test_merges(self):
+        for row, contents in BAD_MERGES.items():
+            for number, content in enumerate(contents):
+                with self.subTest(row=row, number=number):
+                    with tempfile.TemporaryDirectory() as folder:
+                        shutil.copy(FILES / "tokenizer/vocab.json", folder)
+                        self.judge("merges.txt", content, "tokenize", "a", "--vocab", "FOLDER",
+                                   folder=folder)
 
     def test_W14_paths_that_are_no_files(self):
         self.judge("none", None, "inspect", "FILE")

@@ -129,7 +129,7 @@ class Mistakes(unittest.TestCase):
         self.refuses(2, "unknown flag '--num-head' (did you mean --num-heads?); see cephalo trace "
                         "--help", "trace", "--num-head", "3")
         self.refuses(2, "unknown word 'hello'; see cephalo trace --help", "trace", "hello")
-        self.refuses(2, "--rung: '9' is not 1 to 7 or one of simple, self, causal, wrapper, "
+        self.refuses(2, "--rung: '9' is not 1 to 8 or one of simple, self, causal, wrapper, "
                         "multi-head, bidirectional, fused", "trace", "--rung", "9")
         self.refuses(2, "--num-heads: rung 2 has no such option", "trace", "--rung", "2",
                      "--num-heads", "2")
@@ -154,7 +154,7 @@ class Mistakes(unittest.TestCase):
     def test_sizes_that_do_not_fit(self):
         self.refuses(2, "MultiHeadAttention: d_out (768) must be divisible by num_heads (11); "
                         "8 or 12 heads fit", "trace", "--num-heads", "11")
-        self.refuses(2, "embedding: tokens (6) exceed context_length (5)", "trace",
+        self.refuses(2, "embed_text: tokens (6) exceed context_length (5)", "trace",
                      "--context-length", "5")
         self.refuses(2, "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, "
                         "gpt2-xl, gpt3", "trace", "--preset", "gpt5")

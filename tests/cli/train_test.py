@@ -183,13 +183,12 @@ class Interrupted(InFolder):
         begin = time.monotonic()
         self.train("trial", steps=30)
         life = 1.2 * (time.monotonic() - begin)  # from the first instant to after thirty steps
-        steps = 30 + 15 * KILLS
+        steps = 30 + 25 * KILLS
         self.train("whole", steps=steps)
         printed = 0
         inside = 0
         for _ in range(KILLS):
-            if self.newest("killed") >= steps:
-                break
+            self.assertLess(self.newest("killed"), steps, "through before the last kill")
             process = subprocess.Popen(self.command("killed", "--resume", steps=steps),
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             time.sleep(draw.uniform(0, life))

@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cephalo/text/byte_alphabet.h"
+#include "cephalo/text/pre_split.h"
+#include "cli/terminal.h"
+#include "cli/tokenize_train.h"
+#include "cli/verbs.h"
+#include "cli/vocabulary.h"
+
+namespace cephalo::cli {
+namespace {
+
+struct Flags {
+  std::string text, file;
+  VocabularyFlags vocabulary;
+  bool special = false, decode = false, json = false;
+  CLI::Option* text_option = nullptr;
+};
+
+std::string text_of(const Flags& flags) {
+  const bool given = flags.text_option->count() > 0;
+  if (given != flags.file.empty()) {
+    throw UsageError(given ? "--file: a TEXT is given too; one of them is enough"
+                           : "say a TEXT, or a file with --file; see cephalo tokenize --help");
+  }
+  if (given) return flags.text;
+  const InputFile file(flags.file);
+  std::string content(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, content.data(), file.size());
+  return content;
+}
+
+// A piece as a program would write it: spaces can be seen, and any byte told.
+std::string in_quotes(std::string_view piece) {
+  std::string out = "\"";
+  while (!piece.empty()) {
+    const std::string_view next = piece.substr(0, first_character(piece).bytes);
+    piece.remove_prefix(next.size());
+    const auto byte = static_cast<unsigned char>(next[0]);
+    const bool alone = next.size() == 1;
+    const bool control = alone && (byte < 0x20 || byte >= 0x7F);
+    if (next == "\n") {
+      out += "\\n";
+    } else if (next == "\t") {
+      out += "\\t";
+    } else if (next == "\"" || next == "\\") {
+      out += '\\';
+      out += next;
+    } else if (control || printable(next) != next) {
+      for (const char c : next) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+    } else {
+      out += next;
+    }
+  }
+  return out + "\"";
+}
+
+std::string heading(const Bpe& bpe, std::size_t tokens, std::size_t bytes) {
+  return fmt::format("{} token{} of {} byte{}, vocabulary of {}\n", tokens, tokens == 1 ? "" : "s",
+                     bytes, bytes == 1 ? "" : "s", bpe.vocab_size());
+}
+
+// A line for each token: its position, id and bytes.
+void print_as_text(const Bpe& bpe, const std::vector<TokenId>& ids, std::size_t bytes) {
+  constexpr std::size_t kAtOnce = 1 << 16;
+  std::string out = heading(bpe, ids.size(), bytes);
+  const std::size_t position_width = std::to_string(ids.size()).size();
+  const std::size_t id_width = std::to_string(bpe.vocab_size() - 1).size();
+  for (std::size_t k = 0; k < ids.size(); ++k) {
+    out += fmt::format("{:>{}}  {:>{}}  {}\n", k, position_width, ids[k], id_width,
+                       in_quotes(bpe.token(ids[k])));
+    if (out.size() < kAtOnce) continue;
+    print(out);
+    out.clear();
+  }
+  print(out);
+}
+
+// Pieces as vocab.json writes them: JSON has no place for half a character.
+void print_as_json(const Bpe& bpe, const std::vector<TokenId>& ids, std::size_t bytes) {
+  std::vector<std::string> pieces;
+  for (const TokenId id : ids) pieces.push_back(to_byte_characters(bpe.token(id)));
+  const nlohmann::ordered_json json = {{"vocab_size", bpe.vocab_size()},
+                                       {"tokens", ids.size()},
+                                       {"bytes", bytes},
+                                       {"ids", ids},
+                                       {"pieces", pieces}};
+  print(json.dump() + "\n");
+}
+
+// "15496, 11 995" or "[15496,11,995]" -> ids
+std::vector<TokenId> parse_ids(const std::string& text) {
+  constexpr std::string_view kBetween = " ,[]\t\r\n";
+  std::vector<TokenId> ids;
+  for (std::size_t at = text.find_first_not_of(kBetween); at != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    TokenId id = 0;
+    const auto [rest, error] = std::from_chars(text.data() + at, text.data() + end, id);
+    if (error != std::errc() || rest != text.data() + end) {
+      const std::string word = text.substr(at, std::min<std::size_t>(end - at, 40));
+      throw UsageError(
+          fmt::format("--decode: '{}' is no token id (id {} of the list)", word, ids.size()));
+    }
+    ids.push_back(id);
+    at = text.find_first_not_of(kBetween, end);
+  }
+  return ids;
+}
+
+void tokenize(const Flags& flags) {
+  const std::string text = text_of(flags);
+  if (flags.decode) {
+    const std::vector<TokenId> ids = parse_ids(text);
+    const Bpe bpe = flags.vocabulary.load();
+    const std::string bytes = bpe.decode(ids);
+    return flags.json ? print_as_json(bpe, ids, bytes.size()) : print_bytes(bytes);
+  }
+  const Bpe bpe = flags.vocabulary.load();
+  const auto allowed = flags.special ? bpe.special_tokens() : std::vector<std::string>();
+  const std::vector<TokenId> ids = bpe.encode(text, allowed);
+  flags.json ? print_as_json(bpe, ids, text.size()) : print_as_text(bpe, ids, text.size());
+}
+
+}  // namespace
+
+Verb add_tokenize(CLI::App& program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb =
+      program.add_subcommand("tokenize", "Text to token ids and back; learn a vocabulary");
+  flags->text_option =
+      verb->add_option("TEXT", flags->text, "What to tokenise, or ids for --decode");
+  verb->add_option("--file", flags->file, "Take it from this file")->type_name("FILE");
+  flags->vocabulary.add_to(*verb);
+  verb->add_flag("--special", flags->special, "Special tokens as <|endoftext|> in the text count");
+  verb->add_flag("--decode", flags->decode, "From ids to text: exactly its bytes");
+  verb->add_flag("--json", flags->json, "The same as JSON; pieces as in vocab.json");
+  verb->footer(
+      "The text \"train\" is said behind all flags: cephalo tokenize --vocab FOLDER -- train\n"
+      "Examples:\n"
+      "  cephalo tokenize train corpus.txt --vocab-size 4096 -o vocabulary\n"
+      "  cephalo tokenize \"The cat sat on the mat\" --vocab vocabulary\n"
+      "  cephalo tokenize --decode \"464 3797 3332\" --vocab gpt2");
+  const Verb train = add_tokenize_train(*verb);
+  return [flags, verb, train] { verb->got_subcommand("train") ? train() : tokenize(*flags); };
+}
+
+}  // namespace cephalo::cli

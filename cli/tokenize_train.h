@@ -1,0 +1,10 @@
+#pragma once
+
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+
+// The verb within tokenize that learns a vocabulary.
+Verb add_tokenize_train(CLI::App& tokenize);
+
+}  // namespace cephalo::cli
