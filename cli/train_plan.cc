@@ -126,11 +126,14 @@ TrainSettings settings_of(const TrainFlags& flags, const TrainPlan& plan,
   const double each = plan.seconds / static_cast<double>(std::max<std::int64_t>(1, steps));
   const auto in_a_minute = static_cast<std::int64_t>(60.0 / std::max(each, 1e-3));
   s.save_every = std::clamp<std::int64_t>(in_a_minute, 10, 1000);
-  s.validate_every = std::max<std::int64_t>(1, steps / 20);
   s.sample_every = std::max<std::int64_t>(1, steps / 5);
   s.repeat_share = share_or("--repeat-share", flags.repeat_share, 0.0);
   const std::int64_t windows = (validation_tokens - 1) / plan.model.context_length;
   s.validation_rows = std::clamp<std::int64_t>(windows, 0, 128);
+  // A row of validation takes about a third of one of training: in all, a tenth at most.
+  const std::int64_t step_rows = plan.trainer.batch * plan.trainer.accumulate;
+  s.validate_every = std::max<std::int64_t>(
+      {1, steps / 20, static_cast<std::int64_t>(10 * s.validation_rows / (3 * step_rows))});
   s.bf16_export = flags.bf16_export;
   apply_to_resumed(flags, s);
   return s;
