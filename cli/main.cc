@@ -112,7 +112,8 @@ int run(int argc, char** argv) {
       {"trace", add_trace(program)},         {"run", add_run(program)},
       {"convert", add_convert(program)},     {"inspect", add_inspect(program)},
       {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)},
-      {"tokenize", add_tokenize(program)},   {"train", add_train(program)}};
+      {"tokenize", add_tokenize(program)},   {"generate", add_generate(program)},
+      {"train", add_train(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
