@@ -248,6 +248,7 @@ void train(const TrainFlags& flags) {
     throw UsageError("say what to learn from: cephalo train FILE");
   }
   const std::string out = choose_folder(flags);
+  if (!flags.resume) check_train_flags(flags);
   for (const std::string& file : flags.files) static_cast<void>(InputFile(file));
   const bool there = std::filesystem::exists(out);
   if (flags.resume && !there && flags.files.empty()) {

@@ -139,7 +139,31 @@ TrainSettings settings_of(const TrainFlags& flags, const TrainPlan& plan,
   return s;
 }
 
+// Half the rows twice over give the same step in less memory.
+void fit_into_memory(TrainPlan& plan) {
+  const auto needed = [&] {
+    return memory_bytes(plan.model, plan.trainer.batch, plan.model.context_length).total();
+  };
+  const std::int64_t most = available_memory() / 5 * 4;
+  while (most > 0 && needed() > most && plan.trainer.batch % 2 == 0) {
+    plan.trainer.batch /= 2;
+    plan.trainer.accumulate *= 2;
+  }
+}
+
 }  // namespace
+
+void check_train_flags(const TrainFlags& flags) {
+  constexpr std::int64_t kAnySize = 300;
+  TrainPlan plan;
+  plan.model = model_of(flags, kTiers[0], kAnySize);
+  plan.trainer = trainer_of(flags, kTiers[0].batch);
+  static_cast<void>(size_or("--steps", flags.steps, 1));
+  static_cast<void>(count_or("--warmup", flags.warmup, 1));
+  static_cast<void>(size_or("--report-every", flags.report_every, 1));
+  static_cast<void>(share_or("--validation-share", flags.validation_share, 0.0));
+  static_cast<void>(settings_of(flags, plan, kAnySize));
+}
 
 std::int64_t choose_vocab_size(std::int64_t bytes) {
   if (bytes < 300'000) return 512;
@@ -162,6 +186,7 @@ TrainPlan choose_plan(const TrainFlags& flags, std::int64_t vocab_size,
       break;
     }
   }
+  if (flags.batch.empty() && flags.accumulate.empty()) fit_into_memory(plan);
   const std::int64_t step_tokens =
       plan.trainer.batch * plan.trainer.accumulate * plan.model.context_length;
   const double speed = tokens_per_second(plan.model, flops);

@@ -136,6 +136,7 @@ class Train(InFolder):
         self.assertIn("--previous belongs to --resume", usage(self.text, "--previous"))
         self.assertIn("--steps: '1e3' is not", usage(self.text, "--steps", "1e3", "--out",
                                                      self.folder / "x"))
+        self.assertFalse((self.folder / "x").exists())
         self.assertIn("did you mean --num-layers?", usage(self.text, "--num-layer", "2"))
 
     def test_bad_input(self):
