@@ -104,6 +104,7 @@ int run(int argc, char** argv) {
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
       "  cephalo inspect layer.safetensors        names, shapes, form, NaNs\n"
       "  cephalo run layer.safetensors x.npy -o y.npy\n"
+      "  cephalo train book.txt                   a small GPT of your own\n"
       "  cephalo gradcheck --mask 'window(3, 0)'  gradients against central differences\n"
       "  cephalo tokenize train book.txt -o vocab  learn a vocabulary\n"
       "  cephalo trace --help                     all that trace can do");
@@ -111,7 +112,8 @@ int run(int argc, char** argv) {
       {"trace", add_trace(program)},         {"run", add_run(program)},
       {"convert", add_convert(program)},     {"inspect", add_inspect(program)},
       {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)},
-      {"tokenize", add_tokenize(program)},   {"generate", add_generate(program)}};
+      {"tokenize", add_tokenize(program)},   {"generate", add_generate(program)},
+      {"train", add_train(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
@@ -141,9 +143,13 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A reader that goes away (`cephalo trace | head -1`) is a failed write, not a signal.
   std::signal(SIGPIPE, SIG_IGN);
+  // So is a file that grows beyond `ulimit -f`.
+  std::signal(SIGXFSZ, SIG_IGN);
   using cephalo::cli::complain;
   try {
     return cephalo::cli::run(argc, argv);
+  } catch (const cephalo::cli::ExitStatus& status) {
+    return status.value;
   } catch (const cephalo::cli::UsageError& error) {
     return complain(error.what(), cephalo::cli::kBadUsage);
   } catch (const cephalo::Error& error) {

@@ -12,6 +12,11 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The program ends with this status and has said all there is to say.
+struct ExitStatus {
+  int value;
+};
+
 // Each verb adds itself to the program and returns what to do when it was chosen.
 using Verb = std::function<void()>;
 Verb add_bench(CLI::App& program);
@@ -22,5 +27,6 @@ Verb add_inspect(CLI::App& program);
 Verb add_run(CLI::App& program);
 Verb add_tokenize(CLI::App& program);
 Verb add_trace(CLI::App& program);
+Verb add_train(CLI::App& program);
 
 }  // namespace cephalo::cli

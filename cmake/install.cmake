@@ -10,7 +10,9 @@ install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         # Parts of the library, not of its interface.
         PATTERN "fail.h" EXCLUDE PATTERN "visit.h" EXCLUDE PATTERN "matmul.h" EXCLUDE
         PATTERN "trace_recorder.h" EXCLUDE PATTERN "safetensors_header.h" EXCLUDE
-        PATTERN "elementwise.h" EXCLUDE PATTERN "c_api_support.h" EXCLUDE
+        PATTERN "elementwise.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE
+        PATTERN "trainer_json.h" EXCLUDE PATTERN "trainer_state.h" EXCLUDE
+        PATTERN "c_api_support.h" EXCLUDE
         PATTERN "blocks.h" EXCLUDE PATTERN "bpe_merge.h" EXCLUDE PATTERN "bpe_tables.h" EXCLUDE
         PATTERN "byte_alphabet.h" EXCLUDE PATTERN "pre_split.h" EXCLUDE
         PATTERN "unicode_classes.h" EXCLUDE)

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/io/file_calls.h"
 
 namespace cephalo {
 namespace {
@@ -44,6 +45,11 @@ std::string folder_of(const std::string& path) {
 }
 
 }  // namespace
+
+FileCalls& file_calls() {
+  static FileCalls calls{::write, ::fsync, ::close, ::rename, ::link};
+  return calls;
+}
 
 InputFile::InputFile(const std::string& path) : path_(path) {
   // O_NONBLOCK: opening a pipe that nobody writes to must not wait for ever.
@@ -121,7 +127,8 @@ void AtomicFile::fail_with(const char* what) const {
 void AtomicFile::write(const void* data, std::size_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
   while (bytes > 0) {
-    const ssize_t written = ::write(descriptor_, from, std::min<std::size_t>(bytes, 1U << 30));
+    const ssize_t written =
+        file_calls().write(descriptor_, from, std::min<std::size_t>(bytes, 1U << 30));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail_with("write");
     from += written;
@@ -130,18 +137,18 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 }
 
 void AtomicFile::finish() {
-  if (fsync(descriptor_) != 0) fail_with("sync");
-  if (close(std::exchange(descriptor_, -1)) != 0) fail_with("close");
+  if (file_calls().sync(descriptor_) != 0) fail_with("sync");
+  if (file_calls().close(std::exchange(descriptor_, -1)) != 0) fail_with("close");
   // link does not replace, rename does.
   if (replace_) {
-    if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_with("rename");
+    if (file_calls().rename(temporary_.c_str(), path_.c_str()) != 0) fail_with("rename");
     temporary_.clear();
-  } else if (link(temporary_.c_str(), path_.c_str()) != 0) {
+  } else if (file_calls().link(temporary_.c_str(), path_.c_str()) != 0) {
     fail_with("link");
   }
   const int folder = open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) fail_with("open its folder");
-  const bool synced = fsync(folder) == 0;
+  const bool synced = file_calls().sync(folder) == 0;
   close(folder);
   if (!synced) fail_with("sync its folder");
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/io/checksum.h"
 #include "cephalo/io/safetensors_header.h"
 
 namespace cephalo {
@@ -68,6 +69,43 @@ std::map<std::string, std::string> read_index(const InputFile& file) {
     shard_of[tensor] = name;
   }
   return shard_of;
+}
+
+using NamedTensors = std::vector<std::pair<std::string, TensorView>>;
+
+// The length, and the header padded so that the first tensor is aligned.
+std::string make_header(const std::string& path, const NamedTensors& tensors,
+                        const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::int64_t offset = 0;
+  for (const auto& [name, view] : tensors) {
+    require(name != "__metadata__" && !header.contains(name), "{}: {}: cannot be written twice",
+            path, name);
+    const std::int64_t end = checked_add(offset, static_cast<std::int64_t>(view.bytes()));
+    header[name] = {{"dtype", safetensors_word(view.dtype())},
+                    {"shape", std::vector<dim_t>(view.shape().begin(), view.shape().end())},
+                    {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string json = header.dump();
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t length = json.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + json;
+}
+
+// Calls write(data, bytes) for the numbers of t in row-major order.
+template <typename Write>
+void write_tensor(const TensorView& t, Write&& write) {
+  if (t.is_contiguous()) {
+    write(t.data(), t.bytes());
+    return;
+  }
+  const auto row_bytes = static_cast<std::int64_t>(item_size(t.dtype())) * row_length(t);
+  for_row_blocks(t, row_bytes, [&](dim_t begin, dim_t end) {
+    const Tensor rows = Tensor::copy(t.slice(0, begin, end));
+    write(rows.data(), rows.bytes());
+  });
 }
 
 }  // namespace
@@ -147,38 +185,33 @@ void SafetensorsFile::read_into(const Entry& entry, const MutableTensorView& to)
   }
 }
 
-void write_safetensors(const std::string& path,
-                       const std::vector<std::pair<std::string, TensorView>>& tensors,
+void write_safetensors(const std::string& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata, bool replace) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::int64_t offset = 0;
-  for (const auto& [name, view] : tensors) {
-    require(name != "__metadata__" && !header.contains(name), "{}: {}: cannot be written twice",
-            path, name);
-    const std::int64_t end = checked_add(offset, static_cast<std::int64_t>(view.bytes()));
-    header[name] = {{"dtype", safetensors_word(view.dtype())},
-                    {"shape", std::vector<dim_t>(view.shape().begin(), view.shape().end())},
-                    {"data_offsets", {offset, end}}};
-    offset = end;
-  }
-  std::string json = header.dump();
-  json.resize((json.size() + 7) / 8 * 8, ' ');  // the first tensor is aligned
+  const std::string header = make_header(path, tensors, metadata);
   AtomicFile file(path, replace);
-  const std::uint64_t length = json.size();
-  file.write(&length, sizeof length);
-  file.write(json.data(), json.size());
-  for (const auto& [name, view] : tensors) {
-    if (view.is_contiguous()) {
-      file.write(view.data(), view.bytes());
-      continue;
-    }
-    const auto row_bytes = static_cast<std::int64_t>(item_size(view.dtype())) * row_length(view);
-    for_row_blocks(view, row_bytes, [&, &rows_of = view](dim_t begin, dim_t end) {
-      const Tensor rows = Tensor::copy(rows_of.slice(0, begin, end));
-      file.write(rows.data(), rows.bytes());
-    });
-  }
+  const auto write = [&](const void* data, std::size_t bytes) { file.write(data, bytes); };
+  write(header.data(), header.size());
+  for (const auto& [name, view] : tensors) write_tensor(view, write);
+  file.finish();
+}
+
+void write_checked_safetensors(const std::string& path, const NamedTensors& tensors,
+                               const std::map<std::string, std::string>& metadata, bool replace) {
+  Checksum::Value value{};
+  NamedTensors all = tensors;
+  all.emplace_back(kChecksumTensor,
+                   TensorView(value.data(), DType::u8, {static_cast<dim_t>(value.size())}));
+  const std::string header = make_header(path, all, metadata);
+  AtomicFile file(path, replace);
+  Checksum checksum;
+  const auto write = [&](const void* data, std::size_t bytes) {
+    checksum.add(data, bytes);
+    file.write(data, bytes);
+  };
+  write(header.data(), header.size());
+  for (const auto& [name, view] : tensors) write_tensor(view, write);
+  value = checksum.value();
+  file.write(value.data(), value.size());
   file.finish();
 }
 

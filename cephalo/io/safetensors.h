@@ -54,4 +54,12 @@ void write_safetensors(const std::string& path,
                        const std::vector<std::pair<std::string, TensorView>>& tensors,
                        const std::map<std::string, std::string>& metadata, bool replace = false);
 
+// The same with one tensor more at the end, kChecksumTensor: the checksum of every byte before it,
+// header and all. io/checksum.h tells whether a file still has it.
+inline constexpr const char* kChecksumTensor = "xxh3_128";  // uint8, [16]
+void write_checked_safetensors(const std::string& path,
+                               const std::vector<std::pair<std::string, TensorView>>& tensors,
+                               const std::map<std::string, std::string>& metadata,
+                               bool replace = false);
+
 }  // namespace cephalo

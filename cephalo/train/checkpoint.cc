@@ -1,0 +1,70 @@
+#include "cephalo/train/checkpoint.h"
+
+#include <nlohmann/json.hpp>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/io/checksum.h"
+
+namespace cephalo {
+namespace {
+
+constexpr const char* kKey = "cephalo_checkpoint";
+
+// The checksum comes before anything is believed, the header's sizes too.
+const std::string& checked(const std::string& path) {
+  const InputFile file(path);
+  require(ends_with_checksum(file),
+          "{}: checksum: does not fit the {} bytes of the file; it is damaged, cut short or no "
+          "checkpoint",
+          path, file.size());
+  return path;
+}
+
+}  // namespace
+
+void write_checkpoint(const std::string& path,
+                      const std::vector<std::pair<std::string, TensorView>>& tensors,
+                      const std::string& state) {
+  const nlohmann::json inside = {{"version", kCheckpointVersion},
+                                 {"state", nlohmann::json::parse(state)}};
+  write_checked_safetensors(path, tensors, {{kKey, inside.dump()}}, true);
+}
+
+CheckpointFile::CheckpointFile(const std::string& path) : file_(checked(path)) {
+  const auto found = file_.metadata().find(kKey);
+  require(found != file_.metadata().end(), "{}: is no checkpoint: its metadata has no {}", path,
+          kKey);
+  const nlohmann::json inside = nlohmann::json::parse(found->second, nullptr, false);
+  const bool whole = inside.is_object() && inside.contains("version") && inside.contains("state") &&
+                     inside.at("version").is_number_integer() && inside.at("state").is_object();
+  require(whole, "{}: {}: is not a version and a state", path, kKey);
+  const auto version = inside.at("version").get<std::int64_t>();
+  require(version == kCheckpointVersion,
+          "{}: version: is {}, this program reads {}; a newer cephalo wrote it", path, version,
+          kCheckpointVersion);
+  state_ = inside.at("state").dump();
+}
+
+const SafetensorsFile::Entry& CheckpointFile::entry(const std::string& name) const {
+  const SafetensorsFile::Entry* found = file_.find(name);
+  require(found != nullptr, "{}: {}: is missing; the checkpoint is of another model", path(), name);
+  return *found;
+}
+
+void CheckpointFile::check(const std::string& name, const TensorView& like) const {
+  const SafetensorsFile::Entry& from = entry(name);
+  require(from.shape == like.shape() && from.dtype == like.dtype(),
+          "{}: {}: is {} {}, the model's is {} {}; the checkpoint is of another model", path(),
+          name, cephalo::name(from.dtype), from.shape, cephalo::name(like.dtype()), like.shape());
+}
+
+void CheckpointFile::read_into(const std::string& name, const MutableTensorView& to) const {
+  check(name, to);
+  file_.read_into(entry(name), to);
+}
+
+Tensor CheckpointFile::read(const std::string& name) const {
+  return file_.read(entry(name));
+}
+
+}  // namespace cephalo

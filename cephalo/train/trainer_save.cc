@@ -1,0 +1,136 @@
+#include <utility>
+#include <vector>
+
+#include "cephalo/core/cpu.h"
+#include "cephalo/core/fail.h"
+#include "cephalo/train/checkpoint.h"
+#include "cephalo/train/trainer_state.h"
+
+namespace cephalo {
+namespace {
+
+template <typename T>
+bool finite_elements(const TensorView& t) {
+  // A sum of all x · 0 is 0 unless one is NaN or infinite; a branch for each would be slow.
+  T sum = 0;
+  const T* values = t.data_as<T>();
+  for (dim_t k = 0; k < t.numel(); ++k) sum += values[k] * T{0};
+  return sum == T{0};
+}
+
+// t: dense
+bool is_finite(const TensorView& t) {
+  return t.dtype() == DType::f64 ? finite_elements<double>(t) : finite_elements<float>(t);
+}
+
+Tensor table_of(const TrainingHistory& history) {
+  Tensor table = Tensor::empty({static_cast<dim_t>(history.steps.size()), 5}, DType::f64);
+  auto* to = table.mutable_data_as<double>();
+  for (const StepRecord& r : history.steps) {
+    for (const double value : {static_cast<double>(r.step), r.loss, r.learning_rate,
+                               r.gradient_norm, r.skipped ? 1.0 : 0.0}) {
+      *to++ = value;
+    }
+  }
+  return table;
+}
+
+Tensor validation_table_of(const TrainingHistory& history) {
+  Tensor table = Tensor::empty({static_cast<dim_t>(history.validation.size()), 2}, DType::f64);
+  auto* to = table.mutable_data_as<double>();
+  for (const ValidationRecord& r : history.validation) {
+    *to++ = static_cast<double>(r.step);
+    *to++ = r.loss;
+  }
+  return table;
+}
+
+constexpr const char* kStepTable = "history.steps";             // float64, [steps, 5]
+constexpr const char* kValidationTable = "history.validation";  // float64, [validations, 2]
+
+Tensor read_table(const CheckpointFile& file, const char* table, dim_t columns) {
+  Tensor t = file.read(table);
+  require(t.dtype() == DType::f64 && t.rank() == 2 && t.dim(1) == columns,
+          "{}: {}: is {} {}, not float64 with {} columns", file.path(), table, name(t.dtype()),
+          t.shape(), columns);
+  return t;
+}
+
+TrainingHistory read_history(const CheckpointFile& file) {
+  TrainingHistory history;
+  const Tensor steps = read_table(file, kStepTable, 5);
+  const auto* from = steps.data_as<double>();
+  for (dim_t k = 0; k < steps.dim(0); ++k, from += 5) {
+    history.steps.push_back(
+        {static_cast<std::int64_t>(from[0]), from[1], from[2], from[3], from[4] != 0.0});
+  }
+  const Tensor validation = read_table(file, kValidationTable, 2);
+  from = validation.data_as<double>();
+  for (dim_t k = 0; k < validation.dim(0); ++k, from += 2) {
+    history.validation.push_back({static_cast<std::int64_t>(from[0]), from[1]});
+  }
+  return history;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, TensorView>> Trainer::State::tensors() const {
+  std::vector<std::pair<std::string, TensorView>> named;
+  for (const GptParameter& p : parameters) named.emplace_back(p.name, model.parameter(p.name));
+  for (std::size_t k = 0; k < parameters.size(); ++k) {
+    named.emplace_back("adamw.mean." + parameters[k].name, adamw[k].mean);
+    named.emplace_back("adamw.mean_square." + parameters[k].name, adamw[k].mean_square);
+  }
+  return named;
+}
+
+void Trainer::save(const std::string& path) const {
+  const State& s = *state_;
+  std::vector<std::pair<std::string, TensorView>> tensors = s.tensors();
+  for (const auto& [tensor, view] : tensors) {
+    require(is_finite(view),
+            "{}: {}: has numbers that are NaN or infinite after step {}; nothing was saved, the "
+            "checkpoint before is as it was",
+            path, tensor, s.progress.step);
+  }
+  const Tensor steps = table_of(s.history);
+  const Tensor validation = validation_table_of(s.history);
+  tensors.emplace_back(kStepTable, steps);
+  tensors.emplace_back(kValidationTable, validation);
+  GptOptions model = s.model.options();
+  model.seed = s.model.seed();
+  write_checkpoint(
+      path, tensors,
+      to_json({s.progress, {s.progress.step, model, s.options, name(current_isa()), s.notes}}));
+}
+
+void Trainer::load(const std::string& path) {
+  State& s = *state_;
+  const CheckpointFile file(path);
+  TrainerState loaded = trainer_state_from_json(file.state(), path);
+  check_trainer_options(loaded.summary.options, s.model.options());
+  require(loaded.summary.model.seed == s.model.seed(),
+          "{}: seed: is {}, the model's is {}; make the model with the seed of the checkpoint",
+          path, loaded.summary.model.seed.value_or(0), s.model.seed());
+  TrainingHistory history = read_history(file);
+  // All of them are looked at before the first is changed.
+  for (const auto& [tensor, view] : s.tensors()) file.check(tensor, view);
+  s.model.update_all([&](std::size_t, const std::string& parameter, const MutableTensorView& p) {
+    file.read_into(parameter, p);
+  });
+  for (std::size_t k = 0; k < s.parameters.size(); ++k) {
+    file.read_into("adamw.mean." + s.parameters[k].name, s.adamw[k].mean);
+    file.read_into("adamw.mean_square." + s.parameters[k].name, s.adamw[k].mean_square);
+  }
+  s.progress = loaded.progress;
+  s.options = loaded.summary.options;
+  s.notes = loaded.summary.notes;
+  s.history = std::move(history);
+}
+
+CheckpointSummary read_checkpoint_summary(const std::string& path) {
+  const CheckpointFile file(path);
+  return trainer_state_from_json(file.state(), path).summary;
+}
+
+}  // namespace cephalo

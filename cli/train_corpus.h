@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cephalo/text/bpe.h"
+#include "cephalo/text/token_file.h"
+#include "cephalo/train/trainer.h"
+#include "cli/train_flags.h"
+#include "cli/train_plan.h"
+
+namespace cephalo::cli {
+
+inline constexpr const char* kEndOfText = "<|endoftext|>";
+
+// What a run reads: the vocabulary, and the texts as tokens in a file of the run's folder.
+struct TrainCorpus {
+  Bpe bpe;
+  std::shared_ptr<const TokenFile> tokens;
+};
+
+// Learns or loads a vocabulary, saves it in the folder, and tokenises the texts.
+TrainCorpus prepare_corpus(const TrainFlags& flags, const std::string& folder);
+// What prepare_corpus left there.
+TrainCorpus open_corpus(const std::string& folder);
+
+// Where the part for validation begins.
+dim_t training_tokens(const TokenFile& tokens, double validation_share);
+
+struct TrainRows {
+  RowSource training;
+  RowSource validation;  // settings.validation_rows of them, at equal distances; or empty
+};
+// Every row begins with <|endoftext|>, as every text that the model will be given does.
+TrainRows rows_of(const TrainCorpus& corpus, dim_t training_tokens, const GptOptions& model,
+                  const TrainSettings& settings);
+
+}  // namespace cephalo::cli

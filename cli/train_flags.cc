@@ -1,0 +1,45 @@
+#include "cli/train_flags.h"
+
+namespace cephalo::cli {
+
+void TrainFlags::add_to(CLI::App& verb) {
+  verb.add_option("FILE", files, "Text to learn from; the last part of each is for validation");
+  const auto flag = [&](const char* name, std::string& value, const char* type, const char* help) {
+    verb.add_option(name, value, help)->type_name(type);
+  };
+  flag("-o,--out", out, "FOLDER", "The model, its vocabulary, checkpoints and loss curve go here");
+  verb.add_flag("--resume", resume, "Go on from the newest checkpoint in the folder");
+  verb.add_flag("--previous", previous,
+                "With --resume: where the newest checkpoint is damaged, take the one before");
+
+  flag("--steps", steps, "N", "Updates of the parameters");
+  flag("--batch", batch, "N", "Rows of one pass");
+  flag("--accumulate", accumulate, "N", "Passes of one step (1)");
+  flag("--context-length", context_length, "N", "Tokens of a row");
+  flag("--d-model", d_model, "N", "Width of the model");
+  flag("--num-layers", num_layers, "N", "Layers");
+  flag("--num-heads", num_heads, "N", "Heads of a layer");
+  flag("--positions", positions, "KIND", "rotary or learned (rotary)");
+  flag("--dropout", dropout, "P", "In training (0)");
+  flag("--vocab", vocab, "FOLDER", "vocab.json and merges.txt to use");
+  flag("--vocab-size", vocab_size, "N", "Tokens of the vocabulary that is learned from the text");
+
+  flag("--learning-rate", learning_rate, "X", "The highest (0.003)");
+  flag("--warmup", warmup, "N", "Steps in which it rises (200, at most a tenth)");
+  flag("--min-lr-share", min_lr_share, "X", "The cosine ends at this share of it (0.1)");
+  flag("--weight-decay", weight_decay, "X", "Of matrices (0.1)");
+  flag("--beta2", beta2, "X", "How much of the mean square gradient a step keeps (0.95)");
+  flag("--clip", clip, "X", "Largest norm of the gradients; 0: any (1)");
+
+  flag("--repeat-share", repeat_share, "P", "Rows that repeat a segment of 20 to 100 tokens (0)");
+  flag("--validation-share", validation_share, "P", "Of each text, kept out of training (0.05)");
+  flag("--seed", seed, "N", "Of parameters, order and dropout (123)");
+  flag("--save-every", save_every, "N", "Steps from checkpoint to checkpoint");
+  flag("--sample-every", sample_every, "N", "Steps from sample to sample; 0: none");
+  flag("--report-every", report_every, "N", "Steps from line to line of the report");
+  flag("--prompt", prompt, "TEXT", "How a sample begins");
+  flag("--threads", threads, "N", "One for each core by default");
+  verb.add_flag("--bf16-export", bf16_export, "Save the model in 16 bits for each number");
+}
+
+}  // namespace cephalo::cli

@@ -1,0 +1,263 @@
+#include "cli/train_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+
+#include "cephalo/core/parallel.h"
+#include "cli/gradcheck_flags.h"
+#include "cli/machine.h"
+#include "cli/numbers.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+namespace {
+
+struct Tier {
+  std::int64_t from_tokens;  // of the corpus
+  dim_t d_model, num_layers, num_heads, context_length, batch;
+};
+constexpr Tier kTiers[] = {
+    {0, 64, 2, 4, 64, 16},            // a short story
+    {60'000, 128, 4, 4, 128, 16},     // a book
+    {1'000'000, 256, 4, 8, 256, 32},  // a shelf
+    {50'000'000, 384, 6, 6, 256, 32}  // a library
+};
+
+constexpr double kBudgetSeconds = 600.0;
+
+// Tokens a second of a training step. A multiplication and an addition for each parameter of a
+// matrix on the way there and twice on the way back, and attention over half the context; about
+// kEfficiency of what the machine can do is reached.
+double tokens_per_second(const GptOptions& model, double flops) {
+  constexpr double kEfficiency = 0.5;
+  const double d = static_cast<double>(model.d_model);
+  const double layers = static_cast<double>(model.num_layers);
+  const double matrices = layers * 12.0 * d * d + d * static_cast<double>(model.vocab_size);
+  const double attention = layers * 2.0 * d * static_cast<double>(model.context_length) / 2.0;
+  return kEfficiency * flops / (6.0 * (matrices + attention));
+}
+
+dim_t size_or(const char* flag, const std::string& text, dim_t otherwise) {
+  return parse_size(flag, text, otherwise);
+}
+
+std::int64_t count_or(const char* flag, const std::string& text, std::int64_t otherwise) {
+  constexpr std::int64_t kMost = 1'000'000'000'000;
+  return text.empty() ? otherwise : parse_integer(flag, text, 0, kMost);
+}
+
+double positive_or(const char* flag, const std::string& text, double otherwise) {
+  return text.empty() ? otherwise : parse_positive(flag, text);
+}
+
+double number_or(const char* flag, const std::string& text, double otherwise) {
+  return text.empty() ? otherwise : parse_tolerance(flag, text);
+}
+
+double share_or(const char* flag, const std::string& text, double otherwise) {
+  return text.empty() ? otherwise : parse_probability(flag, text);
+}
+
+Positions parse_positions(const std::string& word) {
+  if (word.empty() || word == "rotary") return Positions::rotary;
+  if (word == "learned") return Positions::learned;
+  throw UsageError(fmt::format("--positions: '{}' is not one of rotary, learned", printable(word)));
+}
+
+GptOptions model_of(const TrainFlags& flags, const Tier& tier, std::int64_t vocab_size) {
+  GptOptions model;
+  model.vocab_size = vocab_size;
+  model.context_length = size_or("--context-length", flags.context_length, tier.context_length);
+  model.d_model = size_or("--d-model", flags.d_model, tier.d_model);
+  model.num_layers = size_or("--num-layers", flags.num_layers, tier.num_layers);
+  model.num_heads = size_or("--num-heads", flags.num_heads,
+                            model.d_model % tier.num_heads == 0 ? tier.num_heads : 1);
+  if (model.d_model % model.num_heads != 0) {
+    throw UsageError(fmt::format("--num-heads: {} does not divide --d-model {}", model.num_heads,
+                                 model.d_model));
+  }
+  model.positions = parse_positions(flags.positions);
+  if (model.positions == Positions::rotary && model.d_model / model.num_heads % 2 != 0) {
+    throw UsageError(
+        fmt::format("--num-heads: {} leaves heads of {} numbers, rotary positions "
+                    "need an even count; --positions learned takes any",
+                    model.num_heads, model.d_model / model.num_heads));
+  }
+  model.dropout = share_or("--dropout", flags.dropout, 0.0);
+  model.seed = flags.seed.empty() ? 123 : parse_seed("--seed", flags.seed);
+  return model;
+}
+
+TrainerOptions trainer_of(const TrainFlags& flags, dim_t batch) {
+  TrainerOptions o;
+  o.batch = size_or("--batch", flags.batch, batch);
+  o.accumulate = size_or("--accumulate", flags.accumulate, 1);
+  o.beta2 = share_or("--beta2", flags.beta2, o.beta2);
+  o.weight_decay = number_or("--weight-decay", flags.weight_decay, o.weight_decay);
+  o.clip = number_or("--clip", flags.clip, o.clip);
+  o.schedule.learning_rate =
+      positive_or("--learning-rate", flags.learning_rate, o.schedule.learning_rate);
+  o.schedule.min_lr_share = number_or("--min-lr-share", flags.min_lr_share, 0.1);
+  if (o.schedule.min_lr_share > 1.0) {
+    throw UsageError(
+        fmt::format("--min-lr-share: '{}' is not a number from 0 to 1", flags.min_lr_share));
+  }
+  return o;
+}
+
+// Until the text was read so often that more would be learned by heart, or the time is up.
+std::int64_t choose_steps(std::int64_t training_tokens, double speed, std::int64_t step_tokens) {
+  const double rounds = training_tokens < 1'000'000 ? 20.0 : 6.0;
+  const double tokens =
+      std::min(rounds * static_cast<double>(training_tokens), kBudgetSeconds * speed);
+  const auto steps = static_cast<std::int64_t>(tokens / static_cast<double>(step_tokens));
+  return std::max<std::int64_t>(100, steps / 50 * 50);
+}
+
+TrainSettings settings_of(const TrainFlags& flags, const TrainPlan& plan,
+                          std::int64_t validation_tokens) {
+  TrainSettings s;
+  const std::int64_t steps = plan.trainer.schedule.steps;
+  const double each = plan.seconds / static_cast<double>(std::max<std::int64_t>(1, steps));
+  const auto in_a_minute = static_cast<std::int64_t>(60.0 / std::max(each, 1e-3));
+  s.save_every = std::clamp<std::int64_t>(in_a_minute, 10, 1000);
+  s.sample_every = std::max<std::int64_t>(1, steps / 5);
+  s.repeat_share = share_or("--repeat-share", flags.repeat_share, 0.0);
+  const std::int64_t windows = (validation_tokens - 1) / plan.model.context_length;
+  s.validation_rows = std::clamp<std::int64_t>(windows, 0, 128);
+  // A row of validation takes about a third of one of training: in all, a tenth at most.
+  const std::int64_t step_rows = plan.trainer.batch * plan.trainer.accumulate;
+  s.validate_every = std::max<std::int64_t>(
+      {1, steps / 20, static_cast<std::int64_t>(10 * s.validation_rows / (3 * step_rows))});
+  s.bf16_export = flags.bf16_export;
+  apply_to_resumed(flags, s);
+  return s;
+}
+
+// Half the rows twice over give the same step in less memory.
+void fit_into_memory(TrainPlan& plan) {
+  const auto needed = [&] {
+    return memory_bytes(plan.model, plan.trainer.batch, plan.model.context_length).total();
+  };
+  const std::int64_t most = available_memory() / 5 * 4;
+  while (most > 0 && needed() > most && plan.trainer.batch % 2 == 0) {
+    plan.trainer.batch /= 2;
+    plan.trainer.accumulate *= 2;
+  }
+}
+
+}  // namespace
+
+void check_train_flags(const TrainFlags& flags) {
+  constexpr std::int64_t kAnySize = 300;
+  TrainPlan plan;
+  plan.model = model_of(flags, kTiers[0], kAnySize);
+  plan.trainer = trainer_of(flags, kTiers[0].batch);
+  static_cast<void>(size_or("--steps", flags.steps, 1));
+  static_cast<void>(count_or("--warmup", flags.warmup, 1));
+  static_cast<void>(size_or("--report-every", flags.report_every, 1));
+  static_cast<void>(share_or("--validation-share", flags.validation_share, 0.0));
+  static_cast<void>(settings_of(flags, plan, kAnySize));
+}
+
+std::int64_t choose_vocab_size(std::int64_t bytes) {
+  if (bytes < 300'000) return 512;
+  if (bytes < 3'000'000) return 1024;
+  if (bytes < 12'000'000) return 2048;
+  return bytes < 200'000'000 ? 4096 : 8192;
+}
+
+TrainPlan choose_plan(const TrainFlags& flags, std::int64_t vocab_size,
+                      std::int64_t training_tokens, std::int64_t validation_tokens) {
+  const double flops = fma_rate(0.05);
+  TrainPlan plan;
+  for (auto tier = std::rbegin(kTiers); tier != std::rend(kTiers); ++tier) {
+    plan.model = model_of(flags, *tier, vocab_size);
+    plan.trainer = trainer_of(flags, tier->batch);
+    const bool smallest = std::next(tier) == std::rend(kTiers);
+    const double in_time = kBudgetSeconds * tokens_per_second(plan.model, flops);
+    const bool learns = in_time >= static_cast<double>(parameter_count(plan.model));
+    if (smallest || (training_tokens >= tier->from_tokens && (learns || !flags.d_model.empty()))) {
+      break;
+    }
+  }
+  if (flags.batch.empty() && flags.accumulate.empty()) fit_into_memory(plan);
+  const std::int64_t step_tokens =
+      plan.trainer.batch * plan.trainer.accumulate * plan.model.context_length;
+  const double speed = tokens_per_second(plan.model, flops);
+  Schedule& schedule = plan.trainer.schedule;
+  schedule.steps =
+      size_or("--steps", flags.steps, choose_steps(training_tokens, speed, step_tokens));
+  schedule.warmup =
+      count_or("--warmup", flags.warmup, std::min<std::int64_t>(200, (schedule.steps + 9) / 10));
+  plan.trainer.context_length = plan.model.context_length;
+  plan.seconds = static_cast<double>(schedule.steps * step_tokens) / speed;
+  plan.settings = settings_of(flags, plan, validation_tokens);
+  return plan;
+}
+
+void apply_to_resumed(const TrainFlags& flags, TrainSettings& s) {
+  s.save_every = size_or("--save-every", flags.save_every, s.save_every);
+  s.sample_every = count_or("--sample-every", flags.sample_every, s.sample_every);
+  if (!flags.prompt.empty()) s.prompt = flags.prompt;
+  s.bf16_export = s.bf16_export || flags.bf16_export;
+}
+
+void refuse_other_sizes(const TrainFlags& flags, const GptOptions& model,
+                        const TrainerOptions& trainer, const TrainSettings& settings) {
+  const auto same = [](const char* flag, const std::string& typed, auto there) {
+    constexpr bool kWhole = std::is_integral_v<decltype(there)>;
+    if (typed.empty()) return;
+    bool equal = false;
+    if constexpr (kWhole) {
+      equal = parse_integer(flag, typed, 0, std::numeric_limits<std::int64_t>::max()) == there;
+    } else {
+      equal = parse_tolerance(flag, typed) == there;
+    }
+    if (equal) return;
+    throw UsageError(
+        fmt::format("{}: {}, the run that is resumed has {}; leave it out or begin a "
+                    "new run in another folder",
+                    flag, printable(typed), there));
+  };
+  same("--batch", flags.batch, trainer.batch);
+  same("--accumulate", flags.accumulate, trainer.accumulate);
+  same("--context-length", flags.context_length, model.context_length);
+  same("--d-model", flags.d_model, model.d_model);
+  same("--num-layers", flags.num_layers, model.num_layers);
+  same("--num-heads", flags.num_heads, model.num_heads);
+  same("--vocab-size", flags.vocab_size, model.vocab_size);
+  same("--warmup", flags.warmup, trainer.schedule.warmup);
+  same("--dropout", flags.dropout, model.dropout);
+  same("--learning-rate", flags.learning_rate, trainer.schedule.learning_rate);
+  same("--min-lr-share", flags.min_lr_share, trainer.schedule.min_lr_share);
+  same("--weight-decay", flags.weight_decay, trainer.weight_decay);
+  same("--beta2", flags.beta2, trainer.beta2);
+  same("--clip", flags.clip, trainer.clip);
+  same("--repeat-share", flags.repeat_share, settings.repeat_share);
+  if (!flags.seed.empty() && parse_seed("--seed", flags.seed) != model.seed) {
+    throw UsageError(fmt::format("--seed: {}, the run that is resumed has {}", flags.seed,
+                                 model.seed.value_or(0)));
+  }
+  if (!flags.positions.empty() && parse_positions(flags.positions) != model.positions) {
+    throw UsageError(
+        fmt::format("--positions: {}, the run that is resumed has others", flags.positions));
+  }
+}
+
+std::int64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  std::int64_t kibibytes = 0;
+  while (file >> word) {
+    if (word == "MemAvailable:" && file >> kibibytes) return kibibytes << 10;
+  }
+  return 0;
+}
+
+}  // namespace cephalo::cli
