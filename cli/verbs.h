@@ -23,6 +23,7 @@ Verb add_bench(CLI::App& program);
 Verb add_convert(CLI::App& program);
 Verb add_gradcheck(CLI::App& program);
 Verb add_inspect(CLI::App& program);
+Verb add_look(CLI::App& program);
 Verb add_run(CLI::App& program);
 Verb add_tokenize(CLI::App& program);
 Verb add_trace(CLI::App& program);
