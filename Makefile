@@ -4,11 +4,11 @@ FUZZ_RUNS ?= 1000000
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
-.PHONY: help demo test test-asan test-tsan test-neon test-wasm test-long test-torch fuzz build \
-        bench-peers bench docs fmt lint deps clean
+.PHONY: help demo test test-asan test-tsan test-neon test-wasm test-long test-torch test-tokenizer fuzz build \
+        bench-peers bench-tokenizer bench docs fmt lint deps clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## install what is missing, build, show attention step by step
 	@tools/deps build
@@ -53,8 +53,9 @@ test-long: build ## what takes minutes or gigabytes
 
 fuzz: ## a million inputs for every reader, with libFuzzer and the sanitizers
 	@tools/deps build test fuzz
-	@cmake --preset fuzz && cmake --build build/fuzz --target fuzz_safetensors fuzz_npy fuzz_index
-	@for reader in safetensors npy index; do \
+	@cmake --preset fuzz && cmake --build build/fuzz --target fuzz_safetensors fuzz_npy fuzz_index \
+	  fuzz_vocabulary
+	@for reader in safetensors npy index vocabulary; do \
 	  mkdir -p build/fuzz/found/$$reader && \
 	  build/fuzz/tests/fuzz/fuzz_$$reader -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 \
 	    -verbosity=0 build/fuzz/found/$$reader tests/fuzz/corpus/$$reader || exit 1; done
@@ -63,6 +64,10 @@ test-torch: build ## against PyTorch itself, which is installed into .venv (seve
 	@tools/deps torch
 	@.venv/bin/python tests/golden/compare_torch.py --all
 	@.venv/bin/python tests/golden/check_files.py
+
+test-tokenizer: build ## against the tokenizers package (into .venv), with GPT-2's vocabulary; ARGS=FILE...
+	@tools/deps tokenizer
+	@.venv/bin/python tests/golden/compare_tokenizer.py $(ARGS)
 
 bench: ## kernels against this machine's limits and dnnl_sgemm; ARGS=--runs 3 for the yardstick
 	@tools/deps build bench
@@ -76,6 +81,10 @@ bench-peers: ## against PyTorch and onnxruntime, side by side: hours; ARGS=--qui
 	@tools/deps build peers
 	@cmake --preset shared && cmake --build build/shared
 	@.venv/bin/python bench/peers.py --runs 3 $(ARGS)
+
+bench-tokenizer: build ## tokenising beside the tokenizers package; ARGS=FILE... for books of yours
+	@tools/deps tokenizer
+	@.venv/bin/python bench/tokenizer.py $(ARGS)
 
 docs: build ## run every command in README.md and docs/ and write its output there
 	@python3 tools/run_docs.py --build $(BUILD) README.md docs/*.md

@@ -110,11 +110,11 @@ int run(int argc, char** argv) {
       "  cephalo tokenize train book.txt -o vocab  learn a vocabulary\n"
       "  cephalo trace --help                     all that trace can do");
   const std::pair<const char*, Verb> verbs[] = {
-      {"look", add_look(program)},       {"trace", add_trace(program)},
-      {"run", add_run(program)},         {"convert", add_convert(program)},
-      {"inspect", add_inspect(program)}, {"gradcheck", add_gradcheck(program)},
-      {"bench", add_bench(program)},     {"tokenize", add_tokenize(program)},
-      {"train", add_train(program)}};
+      {"look", add_look(program)},         {"trace", add_trace(program)},
+      {"run", add_run(program)},           {"convert", add_convert(program)},
+      {"inspect", add_inspect(program)},   {"gradcheck", add_gradcheck(program)},
+      {"bench", add_bench(program)},       {"tokenize", add_tokenize(program)},
+      {"generate", add_generate(program)}, {"train", add_train(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

@@ -120,8 +120,13 @@ void go_on(Run& run, std::int64_t report_every) {
   how.validation_rows = settings.validation_rows;
   how.validate_every = settings.validate_every;
   how.on_validation = [&](const ValidationRecord& record) { report.validation(record); };
+  double curve_written = 0.0;
   how.on_saved = [&](std::int64_t) {
-    write_curve(run);
+    constexpr double kSeconds = 5.0;  // the checkpoint has the numbers: nothing is lost
+    if (report.seconds() - curve_written >= kSeconds) {
+      write_curve(run);
+      curve_written = report.seconds();
+    }
     report.goes_on();
   };
   how.on_step = [&](const StepRecord& record) {
@@ -243,6 +248,7 @@ void train(const TrainFlags& flags) {
     throw UsageError("say what to learn from: cephalo train FILE");
   }
   const std::string out = choose_folder(flags);
+  if (!flags.resume) check_train_flags(flags);
   for (const std::string& file : flags.files) static_cast<void>(InputFile(file));
   const bool there = std::filesystem::exists(out);
   if (flags.resume && !there && flags.files.empty()) {

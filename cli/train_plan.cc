@@ -126,17 +126,44 @@ TrainSettings settings_of(const TrainFlags& flags, const TrainPlan& plan,
   const double each = plan.seconds / static_cast<double>(std::max<std::int64_t>(1, steps));
   const auto in_a_minute = static_cast<std::int64_t>(60.0 / std::max(each, 1e-3));
   s.save_every = std::clamp<std::int64_t>(in_a_minute, 10, 1000);
-  s.validate_every = std::max<std::int64_t>(1, steps / 20);
   s.sample_every = std::max<std::int64_t>(1, steps / 5);
   s.repeat_share = share_or("--repeat-share", flags.repeat_share, 0.0);
   const std::int64_t windows = (validation_tokens - 1) / plan.model.context_length;
   s.validation_rows = std::clamp<std::int64_t>(windows, 0, 128);
+  // A row of validation takes about a third of one of training: in all, a tenth at most.
+  const std::int64_t step_rows = plan.trainer.batch * plan.trainer.accumulate;
+  s.validate_every = std::max<std::int64_t>(
+      {1, steps / 20, static_cast<std::int64_t>(10 * s.validation_rows / (3 * step_rows))});
   s.bf16_export = flags.bf16_export;
   apply_to_resumed(flags, s);
   return s;
 }
 
+// Half the rows twice over give the same step in less memory.
+void fit_into_memory(TrainPlan& plan) {
+  const auto needed = [&] {
+    return memory_bytes(plan.model, plan.trainer.batch, plan.model.context_length).total();
+  };
+  const std::int64_t most = available_memory() / 5 * 4;
+  while (most > 0 && needed() > most && plan.trainer.batch % 2 == 0) {
+    plan.trainer.batch /= 2;
+    plan.trainer.accumulate *= 2;
+  }
+}
+
 }  // namespace
+
+void check_train_flags(const TrainFlags& flags) {
+  constexpr std::int64_t kAnySize = 300;
+  TrainPlan plan;
+  plan.model = model_of(flags, kTiers[0], kAnySize);
+  plan.trainer = trainer_of(flags, kTiers[0].batch);
+  static_cast<void>(size_or("--steps", flags.steps, 1));
+  static_cast<void>(count_or("--warmup", flags.warmup, 1));
+  static_cast<void>(size_or("--report-every", flags.report_every, 1));
+  static_cast<void>(share_or("--validation-share", flags.validation_share, 0.0));
+  static_cast<void>(settings_of(flags, plan, kAnySize));
+}
 
 std::int64_t choose_vocab_size(std::int64_t bytes) {
   if (bytes < 300'000) return 512;
@@ -159,6 +186,7 @@ TrainPlan choose_plan(const TrainFlags& flags, std::int64_t vocab_size,
       break;
     }
   }
+  if (flags.batch.empty() && flags.accumulate.empty()) fit_into_memory(plan);
   const std::int64_t step_tokens =
       plan.trainer.batch * plan.trainer.accumulate * plan.model.context_length;
   const double speed = tokens_per_second(plan.model, flops);

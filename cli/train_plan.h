@@ -34,6 +34,9 @@ std::int64_t choose_vocab_size(std::int64_t corpus_bytes);
 TrainPlan choose_plan(const TrainFlags& flags, std::int64_t vocab_size,
                       std::int64_t training_tokens, std::int64_t validation_tokens);
 
+// Wrong usage is told before a long text is read.
+void check_train_flags(const TrainFlags& flags);
+
 // A flag that says something else than the run that is resumed is wrong usage.
 void refuse_other_sizes(const TrainFlags& flags, const GptOptions& model,
                         const TrainerOptions& trainer, const TrainSettings& settings);

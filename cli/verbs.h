@@ -21,6 +21,7 @@ struct ExitStatus {
 using Verb = std::function<void()>;
 Verb add_bench(CLI::App& program);
 Verb add_convert(CLI::App& program);
+Verb add_generate(CLI::App& program);
 Verb add_gradcheck(CLI::App& program);
 Verb add_inspect(CLI::App& program);
 Verb add_look(CLI::App& program);

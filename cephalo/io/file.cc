@@ -167,11 +167,16 @@ void AtomicFile::finish() {
 }
 
 void refuse_pickle(const InputFile& file) {
-  unsigned char first[4] = {};
-  const auto count = std::min<std::int64_t>(file.size(), 4);
+  unsigned char first[9] = {};
+  const auto count = std::min<std::int64_t>(file.size(), 9);
   file.read(0, first, count);
-  const bool zip = count == 4 && std::memcmp(first, "PK\x03\x04", 4) == 0;
-  const bool pickle = count >= 2 && first[0] == 0x80 && first[1] >= 2 && first[1] <= 5;
+  const bool zip = count >= 4 && std::memcmp(first, "PK\x03\x04", 4) == 0;
+  // A .safetensors header of 640 bytes begins as a pickle does. Read as a header's length, a
+  // pickle's first eight bytes are a number beyond any file.
+  std::uint64_t length = 0;
+  std::memcpy(&length, first, sizeof length);
+  const bool header = first[8] == '{' && length <= static_cast<std::uint64_t>(file.size());
+  const bool pickle = count >= 2 && first[0] == 0x80 && first[1] >= 2 && first[1] <= 5 && !header;
   if (zip || pickle) {
     fail(Error::Kind::value,
          "{}: is a PyTorch {}, which can run code when it is read; convert it once with "

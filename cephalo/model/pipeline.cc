@@ -1,5 +1,6 @@
 #include "cephalo/model/pipeline.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -15,6 +16,16 @@ Step step_of(const char* number, const char* name, const char* key, const std::s
              const TensorView& value, const std::string& note) {
   return {
       number, name, key, formula, value.shape(), value.strides(), true, note, Tensor::copy(value)};
+}
+
+// The first few: "0 1 5 3 ..."
+std::string ids_note(const TensorView& ids) {
+  constexpr dim_t kShown = 8;
+  std::string note;
+  for (dim_t i = 0; i < std::min(kShown, ids.dim(1)); ++i) {
+    note += fmt::format("{}{}", i > 0 ? " " : "", ids.at({0, i}));
+  }
+  return ids.dim(1) > kShown ? note + " ..." : note;
 }
 
 }  // namespace
@@ -40,13 +51,12 @@ EmbeddedText embed_text(const std::string& text, dim_t width, dim_t context_leng
 void prepend_embedding(const EmbeddedText& embedded, Trace& trace) {
   const dim_t count = std::ssize(embedded.tokens);
   std::vector<Step> steps;
-  steps.push_back(step_of("0a", "TOKENIZE", "ids", "[vocabulary[word] for word in words]",
-                          embedded.ids, fmt::format("{} words", count)));
-  steps.push_back(step_of("0b", "EMBED", "token_embeddings", "token_embedding(ids)",
-                          embedded.token_embeddings, "one row for each word"));
+  steps.push_back(
+      step_of("0a", "TOKENIZE", "ids", "vocabulary[word]", embedded.ids, ids_note(embedded.ids)));
+  steps.push_back(
+      step_of("0b", "EMBED", "token_embeddings", "tokens[ids]", embedded.token_embeddings, ""));
   steps.push_back(step_of("0c", "POSITION", "position_embeddings",
-                          fmt::format("position_embedding(arange({}))", count),
-                          embedded.position_embeddings, "one row for each place"));
+                          fmt::format("positions[:{}]", count), embedded.position_embeddings, ""));
   for (Step& step : trace.steps) {
     if (step.key != "x") continue;
     step.number = "0d";

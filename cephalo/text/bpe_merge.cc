@@ -127,7 +127,11 @@ void BpeMerger::merge_long(std::string_view piece, BpeScratch& scratch,
                            std::vector<TokenId>& out) const {
   require(piece.size() < kNone, "encode: a piece of {} bytes, more than 2^32 - 2", piece.size());
   const auto count = static_cast<std::uint32_t>(piece.size());
-  auto& [cache, ids, next, previous, ranks, heap] = scratch;
+  auto& ids = scratch.ids;
+  auto& next = scratch.next;
+  auto& previous = scratch.previous;
+  auto& ranks = scratch.ranks;
+  auto& heap = scratch.heap;
   ids.resize(count);
   next.resize(count);
   previous.resize(count);

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 

@@ -130,7 +130,7 @@ class Mistakes(unittest.TestCase):
                         "--help", "trace", "--num-head", "3")
         self.refuses(2, "unknown word 'hello'; see cephalo trace --help", "trace", "hello")
         self.refuses(2, "--rung: '9' is not 1 to 8 or one of simple, self, causal, wrapper, "
-                        "multi-head, bidirectional, fused", "trace", "--rung", "9")
+                        "multi-head, bidirectional, fused, pipeline", "trace", "--rung", "9")
         self.refuses(2, "--num-heads: rung 2 has no such option", "trace", "--rung", "2",
                      "--num-heads", "2")
         self.refuses(2, "--head: '12' is not a whole number from 0 to 11", "trace", "--head", "12")

@@ -220,6 +220,12 @@ TEST_F(SafetensorsTest, P1_pickles_under_any_name_are_refused) {
   }
 }
 
+TEST_F(SafetensorsTest, P1_a_header_whose_length_looks_like_a_pickle_is_read) {
+  for (const std::size_t length : {0x0280U, 0x0380U, 0x0480U, 0x0580U}) {
+    EXPECT_EQ(error_of_header("{}" + std::string(length - 2, ' ')), "");
+  }
+}
+
 TEST_F(SafetensorsTest, what_is_written_can_be_read_again) {
   const Tensor a = normal({2, 3}, 1);
   const Tensor b = normal({4}, 2, DType::bf16);

@@ -3,36 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <string>
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/weights.h"
+#include "tests/support/memory.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {
 namespace {
 
+using testing::extra_mib;
+
 constexpr double kMiB = 1024.0 * 1024.0;
-
-// A line of /proc/self/status in MiB: "VmRSS" is resident now, "VmHWM" the most there was.
-double resident_mib(const std::string& field) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind(field + ":", 0) == 0) return std::stod(line.substr(field.size() + 1)) / 1024.0;
-  }
-  return 0.0;
-}
-
-// The most memory that f needed beyond what was there.
-template <typename F>
-double extra_mib(const F& f) {
-  std::ofstream("/proc/self/clear_refs") << 5;  // the peak starts anew
-  const double before = resident_mib("VmRSS");
-  f();
-  return resident_mib("VmHWM") - before;
-}
 
 // Every page is touched, so that it counts as there.
 Tensor numbers(const Shape& shape, float step) {

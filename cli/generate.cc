@@ -1,0 +1,173 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cephalo/model/generate.h"
+#include "cephalo/model/gpt_file.h"
+#include "cephalo/text/bpe.h"
+#include "cli/numbers.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+namespace {
+
+constexpr dim_t kMostTokens = 1'000'000;
+
+struct Flags {
+  std::string prompt, model;
+  std::string new_tokens = "100", temperature = "0.8", top_k = "50", top_p = "1", seed = "123";
+  std::string threads = "0";
+  bool allow_extra = false, strict = false, past_end = false;
+};
+
+// Bytes of tokens on their way to the terminal: a character that is cut between two tokens waits
+// for its rest, and of control characters only ends of lines and tabs are let through.
+class TextStream {
+ public:
+  void write(std::string_view bytes) {
+    waiting_ += bytes;
+    const std::size_t whole = waiting_.size() - unfinished();
+    print(shown(waiting_.substr(0, whole)));
+    waiting_.erase(0, whole);
+  }
+  void finish() {
+    print(shown(waiting_) + "\n");
+    waiting_.clear();
+  }
+
+ private:
+  // How many bytes at the end begin a character of UTF-8 that is longer.
+  std::size_t unfinished() const {
+    for (std::size_t back = 1; back <= std::min<std::size_t>(3, waiting_.size()); ++back) {
+      const auto byte = static_cast<unsigned char>(waiting_[waiting_.size() - back]);
+      if ((byte & 0xC0U) == 0x80U) continue;
+      const std::size_t length = byte >= 0xF0 ? 4 : (byte >= 0xE0 ? 3 : (byte >= 0xC0 ? 2 : 1));
+      return length > back ? back : 0;
+    }
+    return 0;
+  }
+
+  static std::string shown(const std::string& bytes) {
+    std::string out;
+    std::size_t at = 0;
+    for (std::size_t line = 0; line <= bytes.size(); line = at + 1) {
+      at = std::min(bytes.find_first_of("\n\t", line), bytes.size());
+      out += printable(std::string_view(bytes).substr(line, at - line));
+      if (at < bytes.size()) out += bytes[at];
+    }
+    return out;
+  }
+
+  std::string waiting_;
+};
+
+SamplingOptions sampling_of(const Flags& flags) {
+  SamplingOptions options;
+  options.temperature = parse_tolerance("--temperature", flags.temperature);
+  options.top_k = parse_integer("--top-k", flags.top_k, 0, kMostTokens);
+  options.top_p = parse_positive("--top-p", flags.top_p);
+  if (options.top_p > 1.0) {
+    throw UsageError(fmt::format("--top-p: '{}' is not a number above 0 and up to 1", flags.top_p));
+  }
+  return options;
+}
+
+LoadedGpt load(const Flags& flags) {
+  LoadGptOptions options{.allow_extra = flags.allow_extra, .strict = flags.strict};
+  options.progress = [&](std::int64_t done, std::int64_t all) {
+    show_progress("reading", done, all);
+  };
+  std::vector<std::string> warnings;
+  LoadedGpt loaded = load_gpt(flags.model, options, &warnings);
+  for (const std::string& warning : warnings) {
+    static_cast<void>(std::fputs(fmt::format("warning: {}\n", printable(warning)).c_str(), stderr));
+  }
+  return loaded;
+}
+
+std::vector<std::int64_t> prompt_ids(const Flags& flags, const Bpe& bpe, const GptConfig& config) {
+  std::vector<std::int64_t> ids;
+  const std::vector<TokenId> text = bpe.encode(flags.prompt);
+  if (config.bos_token_id && (config.add_bos_token || text.empty())) {
+    ids.push_back(*config.bos_token_id);
+  }
+  ids.insert(ids.end(), text.begin(), text.end());
+  if (ids.empty()) {
+    throw UsageError("PROMPT: is empty, and the model has no token that begins a text");
+  }
+  return ids;
+}
+
+void generate_text(const Flags& flags) {
+  GenerateOptions options;
+  options.new_tokens = parse_integer("--new-tokens", flags.new_tokens, 1, kMostTokens);
+  options.sampling = sampling_of(flags);
+  options.seed = parse_seed("--seed", flags.seed);
+  options.threads = static_cast<int>(parse_integer("--threads", flags.threads, 0, 1024));
+  LoadedGpt loaded = load(flags);
+  const Bpe bpe = Bpe::load(flags.model, loaded.model.options().vocab_size);
+  const std::vector<std::int64_t> prompt = prompt_ids(flags, bpe, loaded.config);
+  loaded.model.prepare();
+
+  TextStream stream;
+  stream.write(flags.prompt);
+  const dim_t end = flags.past_end ? -1 : loaded.config.eos_token_id.value_or(-1);
+  if (end >= 0) options.stop_tokens.push_back(end);
+  options.on_token = [&](std::int64_t id) {
+    // A model may have more ids than its tokenizer has tokens: nothing to show then.
+    if (id != end && id < bpe.vocab_size()) stream.write(bpe.token(static_cast<TokenId>(id)));
+    return true;
+  };
+  const Generated found = generate(loaded.model, prompt, options);
+  stream.finish();
+  const std::string line =
+      fmt::format("{} token{} in {:.2f} s, {:.1f} tokens/s after {} of the prompt in {:.2f} s\n",
+                  found.ids.size(), found.ids.size() == 1 ? "" : "s", found.seconds,
+                  found.tokens_per_second(), prompt.size(), found.prompt_seconds);
+  static_cast<void>(std::fputs(line.c_str(), stderr));
+}
+
+}  // namespace
+
+Verb add_generate(CLI::App& program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb = program.add_subcommand("generate", "Continue a text with a GPT");
+  verb->add_option("PROMPT", flags->prompt, "The text to continue")->required();
+  verb->add_option("--model", flags->model,
+                   "Folder with config.json, model.safetensors, vocab.json, merges.txt")
+      ->required()
+      ->type_name("FOLDER");
+  verb->add_option("--new-tokens", flags->new_tokens, "At most so many")
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_option("--temperature", flags->temperature, "0: always the likeliest; 1: as trained")
+      ->type_name("T")
+      ->capture_default_str();
+  verb->add_option("--top-k", flags->top_k, "Only from the k likeliest; 0: from all")
+      ->type_name("K")
+      ->capture_default_str();
+  verb->add_option("--top-p", flags->top_p, "Only from the likeliest that together reach P")
+      ->type_name("P")
+      ->capture_default_str();
+  verb->add_option("--seed", flags->seed, "The same seed gives the same text")
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_flag("--past-end", flags->past_end, "Go on where the model ends the text");
+  verb->add_option("--threads", flags->threads, "0: one for each core")
+      ->type_name("N")
+      ->capture_default_str();
+  verb->add_flag("--allow-extra", flags->allow_extra, "Ignore what the model has no place for");
+  verb->add_flag("--strict", flags->strict, "NaN or infinity in a parameter is an error");
+  verb->footer(
+      "Examples:\n"
+      "  cephalo generate \"The cat sat on\" --model gpt2\n"
+      "  cephalo generate \"Once upon a time\" --model gpt2 --new-tokens 200 --temperature 0");
+  return [flags] { generate_text(*flags); };
+}
+
+}  // namespace cephalo::cli
