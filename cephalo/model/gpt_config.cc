@@ -360,8 +360,9 @@ std::string gpt_config_json(const GptConfig& config, DType dtype) {
       {"torch_dtype", dtype == DType::bf16  ? "bfloat16"
                       : dtype == DType::f16 ? "float16"
                                             : name(dtype)}};
-  if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
-  if (config.eos_token_id) json["eos_token_id"] = *config.eos_token_id;
+  // Without a word about them transformers takes GPT-2's own.
+  json["bos_token_id"] = config.bos_token_id ? nlohmann::json(*config.bos_token_id) : nullptr;
+  json["eos_token_id"] = config.eos_token_id ? nlohmann::json(*config.eos_token_id) : nullptr;
   if (config.add_bos_token) json["add_bos_token"] = true;
   if (!is_gpt2) {
     json["qkv_bias"] = o.qkv_bias;
