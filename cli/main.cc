@@ -87,7 +87,7 @@ std::string usage_message(const CLI::App& program, const CLI::ParseError& error)
   if (extras.empty()) extras = program.remaining(true);
   if (!extras.empty()) return unknown_word(app, extras.front());
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && &app == &program) {
-    return "say what to do, for example: cephalo trace";
+    return "say what to do, for example: cephalo look \"The cat sat on the mat\"";
   }
   std::string text = error.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -100,6 +100,7 @@ int run(int argc, char** argv) {
   program.require_subcommand(1);
   program.footer(
       "Examples:\n"
+      "  cephalo look \"The cat sat on the mat\"    what every head of a trained model looks at\n"
       "  cephalo trace                            the six steps on \"The cat sat on the mat\"\n"
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
       "  cephalo inspect layer.safetensors        names, shapes, form, NaNs\n"
@@ -109,11 +110,11 @@ int run(int argc, char** argv) {
       "  cephalo tokenize train book.txt -o vocab  learn a vocabulary\n"
       "  cephalo trace --help                     all that trace can do");
   const std::pair<const char*, Verb> verbs[] = {
-      {"trace", add_trace(program)},         {"run", add_run(program)},
-      {"convert", add_convert(program)},     {"inspect", add_inspect(program)},
-      {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)},
-      {"tokenize", add_tokenize(program)},   {"generate", add_generate(program)},
-      {"train", add_train(program)}};
+      {"look", add_look(program)},         {"trace", add_trace(program)},
+      {"run", add_run(program)},           {"convert", add_convert(program)},
+      {"inspect", add_inspect(program)},   {"gradcheck", add_gradcheck(program)},
+      {"bench", add_bench(program)},       {"tokenize", add_tokenize(program)},
+      {"generate", add_generate(program)}, {"train", add_train(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

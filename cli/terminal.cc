@@ -1,9 +1,11 @@
 #include "cli/terminal.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -11,14 +13,53 @@
 namespace cephalo::cli {
 namespace {
 
+// "" where it is not set
+std::string_view environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 bool wants_colour() {
   static const bool wanted = [] {
-    const char* none = std::getenv("NO_COLOR");
-    const char* term = std::getenv("TERM");
-    return isatty(STDOUT_FILENO) == 1 && (none == nullptr || *none == '\0') && term != nullptr &&
-           std::string_view(term) != "dumb";
+    const std::string_view term = environment("TERM");
+    return isatty(STDOUT_FILENO) == 1 && environment("NO_COLOR").empty() && !term.empty() &&
+           term != "dumb";
   }();
   return wanted;
+}
+
+ColourDepth colour_depth() {
+  if (!wants_colour()) return ColourDepth::none;
+  const std::string_view kind = environment("COLORTERM");
+  if (kind == "truecolor" || kind == "24bit") return ColourDepth::direct;
+  const std::string_view term = environment("TERM");
+  if (term.ends_with("-direct")) return ColourDepth::direct;
+  return term.find("256color") != std::string_view::npos ? ColourDepth::indexed : ColourDepth::none;
+}
+
+// The first of these that is set decides, as in the C library.
+bool shows_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string_view value = environment(name);
+    if (value.empty()) continue;
+    return value.find("UTF-8") != std::string_view::npos ||
+           value.find("utf8") != std::string_view::npos;
+  }
+  return false;
+}
+
+dim_t terminal_width() {
+  constexpr dim_t kLeast = 40;
+  constexpr dim_t kMost = 400;
+  constexpr dim_t kUsual = 80;
+  dim_t columns = 0;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  if (columns == 0) {
+    const std::string_view value = environment("COLUMNS");
+    std::from_chars(value.data(), value.data() + value.size(), columns);
+  }
+  return columns <= 0 ? kUsual : std::clamp(columns, kLeast, kMost);
 }
 
 bool continues_character(char c) {
@@ -26,6 +67,10 @@ bool continues_character(char c) {
 }
 
 }  // namespace
+
+TerminalStyle terminal_style() {
+  return {colour_depth(), shows_utf8(), terminal_width()};
+}
 
 std::string bold(std::string_view text) {
   return wants_colour() ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);

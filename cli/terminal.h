@@ -4,10 +4,17 @@
 #include <string>
 #include <string_view>
 
+#include "cephalo/view/terminal.h"
+
 namespace cephalo::cli {
 
 // Bold where a person looks at a terminal that wants it; plain into a pipe or with NO_COLOR set.
 std::string bold(std::string_view text);
+
+// What stdout can show: 24 bits of colour, 256 colours or none, by COLORTERM, TERM and NO_COLOR; no
+// colours into a pipe. Columns by the terminal itself or COLUMNS, otherwise 80. UTF-8 by the
+// locale.
+TerminalStyle terminal_style();
 
 // The first `width` characters of UTF-8 text, padded with spaces to that width.
 std::string fit(std::string_view text, std::size_t width);

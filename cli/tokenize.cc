@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cephalo/text/byte_alphabet.h"
-#include "cephalo/text/pre_split.h"
+#include "cli/pieces.h"
 #include "cli/terminal.h"
 #include "cli/tokenize_train.h"
 #include "cli/verbs.h"
@@ -35,31 +35,6 @@ std::string text_of(const Flags& flags) {
   std::string content(static_cast<std::size_t>(file.size()), '\0');
   file.read(0, content.data(), file.size());
   return content;
-}
-
-// A piece as a program would write it: spaces can be seen, and any byte told.
-std::string in_quotes(std::string_view piece) {
-  std::string out = "\"";
-  while (!piece.empty()) {
-    const std::string_view next = piece.substr(0, first_character(piece).bytes);
-    piece.remove_prefix(next.size());
-    const auto byte = static_cast<unsigned char>(next[0]);
-    const bool alone = next.size() == 1;
-    const bool control = alone && (byte < 0x20 || byte >= 0x7F);
-    if (next == "\n") {
-      out += "\\n";
-    } else if (next == "\t") {
-      out += "\\t";
-    } else if (next == "\"" || next == "\\") {
-      out += '\\';
-      out += next;
-    } else if (control || printable(next) != next) {
-      for (const char c : next) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
-    } else {
-      out += next;
-    }
-  }
-  return out + "\"";
 }
 
 std::string heading(const Bpe& bpe, std::size_t tokens, std::size_t bytes) {

@@ -1,23 +1,26 @@
 #include "cli/vocabulary.h"
 
+#include "cephalo/model/builtin.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
 
 void VocabularyFlags::add_to(CLI::App& verb) {
   verb.add_option("--vocab", folder,
-                  "Folder with vocab.json and merges.txt, or encoder.json and vocab.bpe")
+                  "Folder with vocab.json and merges.txt, or encoder.json and vocab.bpe; without "
+                  "it that of the built-in model")
       ->type_name("FOLDER");
 }
 
 // The one place where the program decides which vocabulary it uses.
 Bpe VocabularyFlags::load() const {
-  if (folder.empty()) {
+  if (!folder.empty()) return Bpe::load(folder);
+  if (!has_builtin_model()) {
     throw UsageError(
         "--vocab: say which vocabulary, for example one made by: cephalo tokenize train FILE "
         "-o FOLDER");
   }
-  return Bpe::load(folder);
+  return builtin_tokenizer();
 }
 
 }  // namespace cephalo::cli

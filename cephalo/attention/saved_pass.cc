@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cephalo/attention/layer_pass.h"
+#include "cephalo/core/fail.h"
 
 namespace cephalo {
 
@@ -21,6 +22,11 @@ std::size_t SavedPass::bytes() const {
     if (t.owner != nullptr) total += t.owner->bytes();
   }
   return total;
+}
+
+PassHeads SavedPass::heads() const {
+  require(pass_ != nullptr, "SavedPass: heads of an empty pass; forward_train makes one");
+  return {pass_->q, pass_->k, pass_->v, pass_->lse, pass_->mask};
 }
 
 }  // namespace cephalo

@@ -3,11 +3,22 @@
 #include <cstddef>
 #include <memory>
 
+#include "cephalo/core/mask.h"
 #include "cephalo/core/tensor.h"
 
 namespace cephalo {
 
 struct LayerPass;
+
+// What the heads of a pass worked with, after rotary; views of the pass. weights(q, k, lse, mask)
+// computes from them what they looked at.
+struct PassHeads {
+  TensorView q;    // [batch, num_heads, tokens, head_dim]
+  TensorView k;    // [batch, num_kv_heads, kv_tokens, head_dim]
+  TensorView v;    // [batch, num_kv_heads, kv_tokens, v_dim]
+  TensorView lse;  // [batch, num_heads, tokens]
+  Mask mask;
+};
 
 // What MultiHeadAttention::forward_train leaves for backward. Any number may be alive, and go back
 // in any order, once or several times. It belongs to the layer that made it, as long as that
@@ -21,6 +32,7 @@ class SavedPass {
 
   bool empty() const { return pass_ == nullptr; }
   std::size_t bytes() const;  // memory that it owns, linear in tokens
+  PassHeads heads() const;    // an error when empty
 
  private:
   friend class MultiHeadAttention;

@@ -63,14 +63,19 @@ InputFile::InputFile(const std::string& path) : path_(path) {
   size_ = status.st_size;
 }
 
+InputFile::InputFile(const std::string& name, std::span<const std::byte> bytes)
+    : path_(name), memory_(bytes.data()), size_(std::ssize(bytes)) {}
+
 InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
+      memory_(other.memory_),
       size_(other.size_) {}
 
 InputFile& InputFile::operator=(InputFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(memory_, other.memory_);
   std::swap(size_, other.size_);
   return *this;
 }
@@ -82,6 +87,14 @@ InputFile::~InputFile() {
 void InputFile::read(std::int64_t offset, void* to, std::int64_t bytes) const {
   constexpr std::int64_t kOnce = std::int64_t{1} << 30;  // the system takes no more at a time
   auto* out = static_cast<std::byte*>(to);
+  if (descriptor_ < 0) {
+    if (offset < 0 || offset > size_ || bytes > size_ - offset) {
+      fail(Error::Kind::io, "{}: has no {} bytes from byte {} on (it has {})", path_, bytes, offset,
+           size_);
+    }
+    if (bytes > 0) std::memcpy(out, memory_ + offset, static_cast<std::size_t>(bytes));
+    return;
+  }
   while (bytes > 0) {
     const ssize_t got =
         pread(descriptor_, out, static_cast<std::size_t>(std::min(bytes, kOnce)), offset);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 namespace cephalo {
@@ -12,6 +13,8 @@ namespace cephalo {
 class InputFile {
  public:
   explicit InputFile(const std::string& path);  // refuses directories, pipes and devices by name
+  // Bytes in memory read as a file is; they must live as long. `name` stands for the path.
+  InputFile(const std::string& name, std::span<const std::byte> bytes);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
   InputFile(const InputFile&) = delete;
@@ -27,6 +30,7 @@ class InputFile {
  private:
   std::string path_;
   int descriptor_ = -1;
+  const std::byte* memory_ = nullptr;  // in place of a descriptor
   std::int64_t size_ = 0;
 };
 

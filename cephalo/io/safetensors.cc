@@ -118,6 +118,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   }
 }
 
+SafetensorsFile::SafetensorsFile(InputFile file) : file_(std::move(file)) {
+  open_file();
+}
+
 void SafetensorsFile::open_file() {
   refuse_pickle(file_);
   const std::string json = read_header(file_);

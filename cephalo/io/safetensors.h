@@ -27,6 +27,7 @@ class SafetensorsFile {
   };
 
   explicit SafetensorsFile(const std::string& path);
+  explicit SafetensorsFile(InputFile file);  // a single file, in memory say
 
   const std::string& path() const { return file_.path(); }
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of the file

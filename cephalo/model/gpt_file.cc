@@ -130,7 +130,7 @@ std::string parameters_path(const std::string& folder) {
 // The parameters' file of a folder, under one kind of names.
 class GptFile {
  public:
-  explicit GptFile(const std::string& path) : file_(path) {
+  explicit GptFile(SafetensorsFile&& file) : file_(std::move(file)) {
     for (const Entry& entry : file_.entries()) entries_[entry.name] = &entry;
     if (entries_.contains("tok_emb.weight")) {
       names_ = GptNames::book;
@@ -140,7 +140,7 @@ class GptFile {
       require(entries_.contains("wte.weight"),
               "{}: is no GPT-2: it holds none of transformer.wte.weight, wte.weight and "
               "tok_emb.weight",
-              path);
+              file_.path());
     }
   }
 
@@ -223,14 +223,8 @@ std::int64_t check_file(const GptFile& file, const GptOptions& o, bool allow_ext
   return bytes;
 }
 
-}  // namespace
-
-LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options,
-                   std::vector<std::string>* warnings) {
-  const std::filesystem::path root(folder);
-  GptConfig config =
-      read_gpt_config((root / "config.json").string(), {options.allow_extra, warnings});
-  const GptFile file(parameters_path(folder));
+LoadedGpt load_from(const GptFile& file, GptConfig config, const LoadGptOptions& options,
+                    std::vector<std::string>* warnings) {
   // The book's own files always have a head of their own.
   if (!config.tied_head && file.names() == GptNames::book) {
     config.options.tied_head = !file.has_head();
@@ -251,6 +245,25 @@ LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options,
   });
   if (config.options.tied_head) file.check_tied_head(model.parameter("transformer.wte.weight"));
   return {std::move(model), std::move(config)};
+}
+
+}  // namespace
+
+LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options,
+                   std::vector<std::string>* warnings) {
+  const std::string config_path = (std::filesystem::path(folder) / "config.json").string();
+  GptConfig config = read_gpt_config(config_path, {options.allow_extra, warnings});
+  const GptFile file(SafetensorsFile(parameters_path(folder)));
+  return load_from(file, std::move(config), options, warnings);
+}
+
+LoadedGpt load_gpt(const std::string& name, const std::string& config_json,
+                   std::span<const std::byte> parameters, const LoadGptOptions& options,
+                   std::vector<std::string>* warnings) {
+  GptConfig config =
+      parse_gpt_config(config_json, name + "/config.json", {options.allow_extra, warnings});
+  const GptFile file(SafetensorsFile(InputFile(name + "/model.safetensors", parameters)));
+  return load_from(file, std::move(config), options, warnings);
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,12 @@ struct LoadedGpt {
 
 // Names and shapes of the whole file are compared with config.json before anything is allocated.
 LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options = {},
+                   std::vector<std::string>* warnings = nullptr);
+
+// The same from the contents of config.json and of model.safetensors; messages call them by
+// `name` and these.
+LoadedGpt load_gpt(const std::string& name, const std::string& config_json,
+                   std::span<const std::byte> parameters, const LoadGptOptions& options = {},
                    std::vector<std::string>* warnings = nullptr);
 
 enum class GptNames { hugging_face, book };

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "cephalo/model/text_model.h"
+
+namespace cephalo {
+
+// The small model that this project trained itself and that is part of the library: models/ has its
+// files and its card. A library built with -DCEPHALO_BUILTIN_MODEL=OFF has none.
+bool has_builtin_model();
+const char* builtin_model_name();
+
+// Made anew by every call; an error where there is none.
+TextModel builtin_model();
+Bpe builtin_tokenizer();
+
+}  // namespace cephalo

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+namespace cephalo {
+
+struct Colour {
+  std::uint8_t red, green, blue;
+  bool operator==(const Colour&) const = default;
+};
+
+// x from 0 to 1 -> dark blue to yellow, with a lightness that grows evenly: the cividis map, made
+// to be read by all colour vision.
+Colour cividis(double x);
+
+// Black or white, whichever can be read on it better.
+Colour ink_on(Colour background);
+
+// Its nearest among the 240 colours above 16 that terminals of 256 colours share.
+int indexed_colour(Colour colour);
+
+}  // namespace cephalo

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cephalo/view/head_metrics.h"
+#include "cephalo/view/picture.h"
+
+namespace cephalo {
+
+// What stands beside the weights of a picture.
+struct PictureText {
+  std::string text;
+  std::string model;                // its name
+  std::vector<std::string> tokens;  // one for each token
+};
+
+// The heads of neighbouring layers: a row for each layer, labels below the maps. Long texts are
+// pooled: a cell shows the largest of its weights, and the picture says so.
+Picture draw_heads(const Recording& recording, const std::vector<HeadReport>& reports,
+                   const PictureText& text);
+
+// One head with its tokens on both sides; numbers in the cells where there is room for them.
+Picture draw_head(const Recording& recording, const HeadReport& report, const PictureText& text);
+
+}  // namespace cephalo

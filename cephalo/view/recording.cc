@@ -1,0 +1,99 @@
+#include "cephalo/view/recording.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "cephalo/attention/packed_linear.h"
+#include "cephalo/core/fail.h"
+#include "cephalo/core/parallel.h"
+
+namespace cephalo {
+
+Recording::Recording(const Gpt& model, const std::vector<std::int64_t>& ids, int threads)
+    : model_(&model), ids_(ids), threads_(threads) {
+  require(!ids.empty(), "Recording: there are no tokens to look at");
+  GptCall call{.last_only = true, .threads = threads};
+  call.on_attention = [&](dim_t layer, const TensorView& x) {
+    layers_.push_back(
+        model.attention(layer).forward_train(x, {.threads = threads, .drop = false}).saved);
+  };
+  logits_ = model(TensorView(ids_.data(), {tokens()}), call);
+}
+
+PassHeads Recording::heads(dim_t layer) const {
+  require(0 <= layer && layer < num_layers(), "Recording: layer {} is not in [0, {})", layer,
+          num_layers());
+  return layers_[static_cast<std::size_t>(layer)].heads();
+}
+
+Tensor Recording::weights(dim_t layer, const WeightsSelection& selection) const {
+  const PassHeads h = heads(layer);
+  Tensor found =
+      cephalo::weights(h.q, h.k, h.lse, h.mask, AttendOptions{.threads = threads_}, selection);
+  const Shape shape{found.dim(1), found.dim(2), found.dim(3)};
+  return std::move(found).reshaped(shape);
+}
+
+PooledWeights Recording::pooled(dim_t layer, dim_t head, dim_t cells) const {
+  const PassHeads h = heads(layer);
+  return pooled_weights(h.q, h.k, h.lse, cells, head, 0, h.mask,
+                        AttendOptions{.threads = threads_});
+}
+
+Tensor Recording::row_sums(dim_t layer) const {
+  const PassHeads h = heads(layer);
+  Tensor sums = cephalo::row_sums(h.q, h.k, h.lse, TensorView(ids_.data(), {tokens()}), h.mask,
+                                  AttendOptions{.threads = threads_});
+  const Shape shape{sums.dim(1), sums.dim(2), sums.dim(3)};
+  return std::move(sums).reshaped(shape);
+}
+
+Tensor Recording::value_norms(dim_t layer) const {
+  const PassHeads h = heads(layer);
+  const TensorView out = model_->attention(layer).parameter("out_proj.weight");
+  const dim_t v_dim = h.v.dim(3);
+  const dim_t sharing = num_heads() / h.v.dim(1);  // query heads of one kv head
+  Tensor norms = Tensor::empty({num_heads(), tokens()}, DType::f64);
+  auto* to = norms.mutable_data_as<double>();
+  const UseThreads limit(threads_);
+  for (dim_t head = 0; head < num_heads(); ++head) {
+    const PackedLinear w_out(out.slice(1, head * v_dim, (head + 1) * v_dim), {}, out.dtype());
+    Tensor moved = Tensor::empty({tokens(), out.dim(0)}, out.dtype());
+    w_out.apply(h.v[0][head / sharing], moved);
+    for (dim_t j = 0; j < tokens(); ++j) {
+      double square = 0.0;
+      const TensorView row = moved[j];
+      for (dim_t d = 0; d < row.dim(0); ++d) square += row.at({d}) * row.at({d});
+      *to++ = std::sqrt(square);
+    }
+  }
+  return norms;
+}
+
+std::vector<Prediction> Recording::predictions(dim_t count) const {
+  const dim_t vocab_size = logits_.dim(1);
+  std::vector<double> logits(static_cast<std::size_t>(vocab_size));
+  for (dim_t id = 0; id < vocab_size; ++id) {
+    logits[static_cast<std::size_t>(id)] = logits_.at({0, id});
+  }
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0.0;
+  for (const double x : logits) sum += std::exp(x - largest);
+  std::vector<std::int64_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  const auto logit = [&](std::int64_t id) { return logits[static_cast<std::size_t>(id)]; };
+  const auto end = order.begin() + std::clamp<dim_t>(count, 0, vocab_size);
+  // Equal ones in the order of their ids.
+  std::partial_sort(order.begin(), end, order.end(), [&](std::int64_t a, std::int64_t b) {
+    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+  });
+  std::vector<Prediction> found;
+  for (auto id = order.begin(); id != end; ++id) {
+    found.push_back({*id, std::exp(logit(*id) - largest) / sum});
+  }
+  return found;
+}
+
+}  // namespace cephalo

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cephalo/attention/saved_pass.h"
+#include "cephalo/attention/weights.h"
+#include "cephalo/model/gpt.h"
+
+namespace cephalo {
+
+struct Prediction {
+  std::int64_t id;
+  double probability;
+};
+
+// One text's way through a model, kept so that any part of what any head looked at can be had
+// afterwards: q, k, v and lse of every layer, linear in tokens. No matrix of weights is stored, and
+// what is stored is never written again. The model must live as long, unchanged.
+class Recording {
+ public:
+  // ids: from 1 to context_length of them
+  Recording(const Gpt& model, const std::vector<std::int64_t>& ids, int threads = 0);
+
+  dim_t tokens() const { return static_cast<dim_t>(ids_.size()); }
+  dim_t num_layers() const { return static_cast<dim_t>(layers_.size()); }
+  dim_t num_heads() const { return model_->options().num_heads; }
+  const std::vector<std::int64_t>& ids() const { return ids_; }
+
+  // -> [heads, rows, tokens]: those of the selection, or all
+  Tensor weights(dim_t layer, const WeightsSelection& selection = {}) const;
+  // A head from afar, at most cells × cells: see pooled_weights.
+  PooledWeights pooled(dim_t layer, dim_t head, dim_t cells) const;
+  // -> [num_heads, tokens, kRowSums]: see row_sums
+  Tensor row_sums(dim_t layer) const;
+  // -> [num_heads, tokens]: ‖v_j W_out^h‖₂, how much head h adds to a token that looks at j alone
+  Tensor value_norms(dim_t layer) const;
+
+  // Of the token that would come next, the likeliest first.
+  std::vector<Prediction> predictions(dim_t count) const;
+
+ private:
+  PassHeads heads(dim_t layer) const;
+
+  const Gpt* model_;
+  std::vector<std::int64_t> ids_;
+  std::vector<SavedPass> layers_;
+  Tensor logits_;  // [1, vocab_size], of the last token
+  int threads_;
+};
+
+}  // namespace cephalo

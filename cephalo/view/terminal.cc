@@ -1,0 +1,108 @@
+#include "cephalo/view/terminal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+namespace cephalo {
+namespace {
+
+constexpr const char* kReset = "\x1b[0m";
+constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
+constexpr const char* kAsciiShades[] = {".", ":", "+", "#", "@"};
+constexpr double kLevels[] = {0.05, 0.25, 0.5, 0.75};  // where a darker one begins
+
+// The escape codes for one colour; `part` is 38 for letters and 48 for what is behind them.
+std::string code(int part, Colour c, ColourDepth depth) {
+  if (depth == ColourDepth::indexed) return fmt::format("\x1b[{};5;{}m", part, indexed_colour(c));
+  return fmt::format("\x1b[{};2;{};{};{}m", part, c.red, c.green, c.blue);
+}
+
+// Two rows in one line of characters: the upper half of each is the first row's.
+std::string half_blocks(const TensorView& cells, dim_t row, const TerminalStyle& style) {
+  const auto is_seen = [&](dim_t y, dim_t x) { return y < cells.dim(0) && x <= y; };
+  std::string line;
+  for (dim_t x = 0; x < cells.dim(1); ++x) {
+    const bool upper = is_seen(row, x);
+    const bool lower = is_seen(row + 1, x);
+    if (!upper && !lower) {
+      line += ' ';
+      continue;
+    }
+    const dim_t front = upper ? row : row + 1;
+    line += code(38, cividis(cells.at({front, x})), style.colours);
+    if (upper && lower) line += code(48, cividis(cells.at({row + 1, x})), style.colours);
+    line += fmt::format("{}{}", upper ? "▀" : "▄", kReset);
+  }
+  return line;
+}
+
+std::string shades(const TensorView& cells, dim_t row, const TerminalStyle& style) {
+  std::string line;
+  for (dim_t x = 0; x < cells.dim(1); ++x) {
+    const double weight = cells.at({row, x});
+    line += x > row                              ? " "
+            : style.colours == ColourDepth::none ? shade(weight, style)
+                                                 : painted(" ", cividis(weight), style);
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string painted(std::string_view text, Colour background, const TerminalStyle& style) {
+  if (style.colours == ColourDepth::none) return std::string(text);
+  return code(48, background, style.colours) + code(38, ink_on(background), style.colours) +
+         std::string(text) + kReset;
+}
+
+std::string bold(std::string_view text, const TerminalStyle& style) {
+  if (style.colours == ColourDepth::none) return std::string(text);
+  return fmt::format("\x1b[1m{}{}", text, kReset);
+}
+
+std::string short_weight(double weight) {
+  const std::string digits = fmt::format("{:.2f}", weight);
+  return digits.starts_with("0") ? digits.substr(1) : "1.0";
+}
+
+std::string shade(double weight, const TerminalStyle& style) {
+  const auto level = std::upper_bound(std::begin(kLevels), std::end(kLevels), weight);
+  const auto index = std::distance(std::begin(kLevels), level);
+  return style.utf8 ? kShades[index] : kAsciiShades[index];
+}
+
+std::string legend(const TerminalStyle& style) {
+  if (style.colours != ColourDepth::none) {
+    std::string strip;
+    for (int step = 0; step <= 10; ++step) strip += painted(" ", cividis(step / 10.0), style);
+    return fmt::format("0 {} 1", strip);
+  }
+  std::string line = shade(0.0, style) + " below 0.05";
+  for (const double level : kLevels)
+    line += fmt::format("  {} from {}", shade(level, style), level);
+  return line;
+}
+
+std::vector<std::string> draw_map(const TensorView& cells, const TerminalStyle& style) {
+  const bool halves = style.utf8 && style.colours != ColourDepth::none;
+  std::vector<std::string> lines;
+  for (dim_t row = 0; row < cells.dim(0); row += halves ? 2 : 1) {
+    lines.push_back(halves ? half_blocks(cells, row, style) : shades(cells, row, style));
+  }
+  return lines;
+}
+
+std::string draw_bar(double share, dim_t width, const TerminalStyle& style) {
+  constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const double exact = std::clamp(share, 0.0, 1.0) * static_cast<double>(width);
+  if (!style.utf8) return std::string(static_cast<std::size_t>(std::lround(exact)), '#');
+  const auto eighths = static_cast<dim_t>(std::lround(exact * 8.0));
+  std::string bar;
+  for (dim_t k = 0; k < eighths / 8; ++k) bar += "█";
+  return bar + kEighths[eighths % 8];
+}
+
+}  // namespace cephalo

@@ -1,0 +1,218 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cephalo/io/file.h"
+#include "cephalo/view/head_picture.h"
+#include "cli/look_run.h"
+#include "cli/model_flags.h"
+#include "cli/numbers.h"
+#include "cli/pieces.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+namespace {
+
+constexpr dim_t kProbeLength = 50;
+
+struct Flags {
+  std::string text, layer, head, token, png;
+  std::string seed = "123", top = "5", threads = "0";
+  ModelFlags model;
+  bool all = false, json = false, force = false, no_begin = false;
+};
+
+// Which heads are asked for; checked before the model runs.
+struct Selection {
+  std::optional<dim_t> layer, head;
+};
+
+Selection selection_of(const Flags& flags, const GptOptions& model) {
+  Selection chosen;
+  if (!flags.layer.empty()) {
+    chosen.layer = parse_integer("--layer", flags.layer, 0, model.num_layers - 1);
+  }
+  if (!flags.head.empty()) {
+    if (!chosen.layer) {
+      throw UsageError(fmt::format("--head: say of which layer too, with --layer 0 to {}",
+                                   model.num_layers - 1));
+    }
+    chosen.head = parse_integer("--head", flags.head, 0, model.num_heads - 1);
+  }
+  return chosen;
+}
+
+void check_flags(const Flags& flags) {
+  if (!flags.token.empty() && !flags.head.empty()) {
+    throw UsageError("--token: shows its row in every head; leave --head out");
+  }
+  if (!flags.png.empty() && !flags.token.empty()) {
+    throw UsageError("--png: shows heads, not one token; leave --token out");
+  }
+  if (flags.png == "-") {
+    throw UsageError("--png: '-' is no place for a picture; name a file (./- is one)");
+  }
+}
+
+// Where the token stands: its last place by its letters, or else its index.
+dim_t find_token(const LookRun& run, const std::string& wanted) {
+  for (auto at = std::ssize(run.pieces); at-- > 0;) {
+    const std::string_view piece =
+        run.model.piece(run.recording.ids()[static_cast<std::size_t>(at)]);
+    if (piece == wanted || piece == " " + wanted) return at;
+  }
+  dim_t index = 0;
+  const char* end = wanted.data() + wanted.size();
+  const auto [stop, error] = std::from_chars(wanted.data(), end, index);
+  if (error == std::errc() && stop == end && 0 <= index && index < run.recording.tokens()) {
+    return index;
+  }
+  constexpr std::size_t kShown = 20;
+  std::string known;
+  for (std::size_t k = 0; k < std::min(run.labels.size(), kShown); ++k) {
+    known += (k == 0 ? "" : " ") + run.labels[k];
+  }
+  if (run.labels.size() > kShown) known += " ...";
+  throw UsageError(
+      fmt::format("--token: '{}' is no token of the text, nor an index from 0 to {}; "
+                  "its tokens are: {}",
+                  wanted, run.recording.tokens() - 1, known));
+}
+
+std::vector<std::int64_t> ids_of(const Flags& flags, const TextModel& model) {
+  const std::vector<std::int64_t> ids = model.encode(flags.text, !flags.no_begin);
+  if (ids.empty()) throw UsageError("TEXT: is empty, and no token was put before it");
+  const dim_t longest = model.gpt.options().context_length;
+  if (std::ssize(ids) > longest) {
+    throw UsageError(
+        fmt::format("TEXT: {} tokens are more than {} can look at once ({}); take a "
+                    "part of it",
+                    ids.size(), model.name, longest));
+  }
+  return ids;
+}
+
+std::optional<ProbeOptions> probe_for(const Flags& flags, const TextModel& model, int threads) {
+  const dim_t longest = longest_probe(model.gpt.options());
+  const std::uint64_t seed = parse_seed("--seed", flags.seed);
+  if (longest == 0) return std::nullopt;
+  return ProbeOptions{.length = std::min(kProbeLength, longest),
+                      .seed = seed,
+                      .bos_token_id = model.first_token(),
+                      .threads = threads};
+}
+
+void save_picture(const Flags& flags, const LookRun& run, const Selection& chosen) {
+  const PictureText text{run.text, run.model_name, run.labels};
+  std::vector<HeadReport> heads = run.heads;
+  if (chosen.layer) {
+    std::erase_if(heads, [&](const HeadReport& h) { return h.layer != *chosen.layer; });
+  }
+  const Picture picture =
+      chosen.head ? draw_head(run.recording, run.at({*chosen.layer, *chosen.head}), text)
+                  : draw_heads(run.recording, heads, text);
+  const std::string bytes = picture.png();
+  AtomicFile file(flags.png, flags.force);
+  file.write(bytes.data(), bytes.size());
+  file.finish();
+  print(fmt::format("{}: {} x {} pixels, {} bytes\n", printable(flags.png), picture.width(),
+                    picture.height(), bytes.size()));
+}
+
+// Heads whose weights belong into the JSON.
+std::vector<HeadPlace> places_of(const Flags& flags, const LookRun& run, const Selection& chosen) {
+  std::vector<HeadPlace> places;
+  if (!flags.all && !chosen.layer) return places;
+  for (const HeadReport& head : run.heads) {
+    const bool wanted = (!chosen.layer || head.layer == *chosen.layer) &&
+                        (!chosen.head || head.head == *chosen.head);
+    if (wanted) places.push_back({head.layer, head.head});
+  }
+  return places;
+}
+
+void look(const Flags& flags) {
+  check_flags(flags);
+  const int threads = static_cast<int>(parse_integer("--threads", flags.threads, 0, 1024));
+  const dim_t top = parse_integer("--top", flags.top, 1, 100);
+  TextModel model = flags.model.load();
+  const Selection chosen = selection_of(flags, model.gpt.options());
+  const std::vector<std::int64_t> ids = ids_of(flags, model);
+  model.gpt.prepare();
+  const Recording recording(model.gpt, ids, threads);
+  LookRun run{.text = flags.text,
+              .model_name = model.name,
+              .model = model,
+              .recording = recording,
+              .begun = !flags.no_begin && model.first_token().has_value(),
+              .pieces = {},
+              .labels = {},
+              .probe = probe_for(flags, model, threads),
+              .heads = {},
+              .predictions = recording.predictions(top)};
+  for (const std::int64_t id : ids) {
+    run.pieces.push_back(in_quotes(model.piece(id)));
+    run.labels.push_back(as_label(model.piece(id)));
+  }
+  run.heads = report_heads(recording, run.probe ? probe_heads(model.gpt, *run.probe)
+                                                : std::vector<std::vector<ProbeScores>>());
+  if (!flags.png.empty()) return save_picture(flags, run, chosen);
+  if (flags.json) return print(look_as_json(run, places_of(flags, run, chosen)));
+  const TerminalStyle style = terminal_style();
+  if (!flags.token.empty()) {
+    print(look_at_token(run, find_token(run, flags.token), chosen.layer, style));
+  } else if (chosen.head) {
+    print(look_at_head(run, {*chosen.layer, *chosen.head}, style));
+  } else if (chosen.layer || flags.all) {
+    print(look_at_heads(run, chosen.layer, style));
+  } else {
+    print(look_at_model(run, style));
+  }
+}
+
+}  // namespace
+
+Verb add_look(CLI::App& program) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* verb =
+      program.add_subcommand("look", "What every head of a model looks at, and what comes next");
+  verb->add_option("TEXT", flags->text, "The text to run through the model")->required();
+  flags->model.add_to(*verb);
+  const auto option = [&](const char* name, std::string& value, const char* type,
+                          const char* help) {
+    verb->add_option(name, value, help)->type_name(type)->capture_default_str();
+  };
+  option("--layer", flags->layer, "N", "The heads of this layer, with their numbers");
+  option("--head", flags->head, "N", "With --layer: this head in full, weight by weight");
+  verb->add_flag("--all", flags->all, "Every head with its numbers");
+  option("--token", flags->token, "TOKEN", "What this token looks at in every head; or its index");
+  option("--top", flags->top, "N", "So many of the likeliest next tokens");
+  option("--png", flags->png, "FILE", "A picture of the heads, or of the one of --layer --head");
+  verb->add_flag("--force", flags->force, "Replace FILE if it exists");
+  verb->add_flag("--json", flags->json, "The same as JSON; --all and --layer add the weights");
+  verb->add_flag("--no-begin", flags->no_begin,
+                 "Do not put the token that begins a text, <|endoftext|>, before it");
+  option("--seed", flags->seed, "N", "Of the random tokens that heads are probed with");
+  option("--threads", flags->threads, "N", "0: one for each core");
+  verb->footer(
+      "A label names a pattern of a head's weights, not its effect on the output.\n"
+      "  previous   looks at the token before           (mean weight on this text)\n"
+      "  sink       looks at the first token\n"
+      "  current    looks at itself\n"
+      "  diffuse    looks at everything alike           (entropy over its largest possible)\n"
+      "  induction  looks at what followed the same token earlier\n"
+      "  duplicate  looks at the same token earlier     (both on random tokens, repeated)\n"
+      "Examples:\n"
+      "  cephalo look \"The cat sat on the mat\"\n"
+      "  cephalo look \"The cat sat on the mat\" --token sat\n"
+      "  cephalo look \"The cat sat on the mat\" --layer 0 --head 3\n"
+      "  cephalo look \"The cat sat on the mat\" --png heads.png");
+  return [flags] { look(*flags); };
+}
+
+}  // namespace cephalo::cli

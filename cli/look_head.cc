@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "cli/look_run.h"
+#include "cli/pieces.h"
+#include "cli/terminal.h"
+
+namespace cephalo::cli {
+namespace {
+
+constexpr dim_t kLabel = 12;  // columns for the name of a row
+constexpr dim_t kNumber = 5;  // and for a weight
+
+std::string row_name(const LookRun& run, dim_t token, const TerminalStyle& style) {
+  const auto width = static_cast<std::size_t>(kLabel - 5);
+  const std::string label = cut(run.labels[static_cast<std::size_t>(token)], width, style.utf8);
+  return fmt::format("{}{} {:>3} ", std::string(width - display_width(label), ' '), label, token);
+}
+
+// Entropy of a row as a number of tokens.
+double effective_tokens(const TensorView& row) {
+  double entropy = 0.0;
+  for (dim_t j = 0; j < row.dim(0); ++j) {
+    const double weight = row.at({j});
+    if (weight > 0.0) entropy -= weight * std::log(weight);
+  }
+  return std::exp(entropy);
+}
+
+std::string numbers_matrix(const LookRun& run, const HeadPlace& place, const TerminalStyle& style) {
+  const Tensor weights = run.recording.weights(place.layer, {.heads = {place.head}});
+  const dim_t tokens = run.recording.tokens();
+  std::string indices(kLabel, ' ');
+  std::string names(kLabel, ' ');
+  for (dim_t j = 0; j < tokens; ++j) {
+    const std::string label = cut(run.labels[static_cast<std::size_t>(j)], kNumber - 1, style.utf8);
+    indices += fmt::format("{:<{}}", j, kNumber);
+    names += label + std::string(kNumber - display_width(label), ' ');
+  }
+  std::string out = indices + "\n" + names + " spread over\n";
+  for (dim_t i = 0; i < tokens; ++i) {
+    out += row_name(run, i, style);
+    for (dim_t j = 0; j < tokens; ++j) {
+      const double weight = weights.at({0, i, j});
+      const std::string cell = fmt::format("{:<{}}", short_weight(weight), kNumber);
+      out += j > i ? std::string(kNumber, ' ')
+                   : (style.colours == ColourDepth::none
+                          ? cell
+                          : painted(" " + cell.substr(0, kNumber - 1), cividis(weight), style));
+    }
+    out += fmt::format(" {:4.1f} of {}\n", effective_tokens(weights[0][i]), i + 1);
+  }
+  return out;
+}
+
+// Every other line of a map of half blocks is between two rows: it is named by the first.
+std::string shades_matrix(const LookRun& run, const HeadPlace& place, dim_t cells,
+                          const TerminalStyle& style) {
+  const PooledWeights map = run.recording.pooled(place.layer, place.head, cells);
+  const std::vector<std::string> lines = draw_map(map.largest, style);
+  const dim_t rows = (map.largest.dim(0) + std::ssize(lines) - 1) / std::ssize(lines);
+  std::string out;
+  for (dim_t k = 0; k < std::ssize(lines); ++k) {
+    const dim_t first = k * rows * run.recording.tokens() / map.largest.dim(0);
+    out += row_name(run, first, style) + lines[static_cast<std::size_t>(k)] + "\n";
+  }
+  return out;
+}
+
+std::string score_line(const char* what, const Score& score, const char* meaning) {
+  if (score.rows == 0) return fmt::format("  {:<18} -     {}\n", what, meaning);
+  return fmt::format("  {:<18} {:.3f} {}\n", what, score.value, meaning);
+}
+
+std::string metrics_table(const LookRun& run, const HeadReport& head) {
+  const HeadMetrics& m = head.text;
+  std::string out = "mean over the rows of this text\n";
+  out += score_line("previous", m.previous, "on the token before");
+  out += score_line("first", m.first, "on the first token");
+  const double moved =
+      first_token_share(run.recording, head.layer)[static_cast<std::size_t>(head.head)];
+  out += fmt::format("  {:<18} {:.3f} of what it adds comes from the first token\n",
+                     "  value-weighted", moved);
+  out += score_line("current", m.current, "on itself");
+  out += score_line("duplicate", m.duplicate, "on the same token earlier, in rows that have one");
+  out += score_line("induction", m.induction, "on what followed the same token earlier");
+  out += score_line("entropy", m.entropy, "of 1: looks at all alike");
+  out += fmt::format("  {:<18} {:.2f}  tokens that it looks at\n", "effective tokens",
+                     m.effective_tokens);
+  out += fmt::format("  {:<18} {:.3f} largest weight of a row\n", "confidence", m.confidence);
+  out += fmt::format("  {:<18} {:.2f}  tokens back\n", "distance", m.distance);
+  if (!head.probe) return out;
+  out += fmt::format("on the probe, {} random tokens twice, {} draws, seed {}\n", run.probe->length,
+                     run.probe->draws, run.probe->seed);
+  out += score_line("duplicate", head.probe->duplicate, "on the same token of the first copy");
+  return out + score_line("induction", head.probe->induction, "on the token after it");
+}
+
+}  // namespace
+
+std::string look_at_head(const LookRun& run, const HeadPlace& place, const TerminalStyle& style) {
+  const HeadReport& head = run.at(place);
+  std::string out = bold(fmt::format("layer {} head {}", place.layer, place.head), style);
+  for (const LabelScore& label : head.labels) {
+    out += fmt::format("  {} {:.2f}", name(label.label), label.score);
+  }
+  out += "\nrow = query, looks at -> column = key\n";
+  const dim_t tokens = run.recording.tokens();
+  const dim_t room = style.width - kLabel;
+  const bool fits = tokens * kNumber + 12 <= room;
+  if (fits) {
+    out += "\n" + numbers_matrix(run, place, style);
+  } else {
+    out += legend(style) + "\n";
+    const dim_t cells = std::min(tokens, room);
+    if (cells < tokens) {
+      out += fmt::format("a cell shows the largest weight of about {0} x {0}; --json has all\n",
+                         (tokens + cells - 1) / cells);
+    }
+    out += "\n" + shades_matrix(run, place, cells, style);
+  }
+  out += "\n" + metrics_table(run, head);
+  return out + "\nA label is a pattern of the weights, not an effect on the output.\n";
+}
+
+}  // namespace cephalo::cli

@@ -1,0 +1,328 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cli/look_run.h"
+#include "cli/pieces.h"
+#include "cli/terminal.h"
+
+namespace cephalo::cli {
+namespace {
+
+constexpr dim_t kNarrowestMap = 9;  // "induction"
+constexpr dim_t kMostListed = 48;   // tokens in the table at the top
+constexpr std::size_t kIndent = 2;
+constexpr const char* kDisclaimer =
+    "A label is a pattern of the weights, not an effect on the output.\n";
+
+std::string place_name(dim_t layer, dim_t head) {
+  return fmt::format("L{} H{}", layer, head);
+}
+
+std::string in_short(const Score& score) {
+  return score.rows > 0 ? short_weight(score.value) : "-";
+}
+
+std::string padded(const std::string& text, std::size_t shown, std::size_t width) {
+  return text + std::string(width - std::min(width, shown), ' ');
+}
+std::string padded(const std::string& text, std::size_t width) {
+  return padded(text, display_width(text), width);
+}
+
+std::string without_end(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string headline(const LookRun& run, const TerminalStyle& style) {
+  const GptOptions& o = run.model.gpt.options();
+  const std::string what = cut(
+      fmt::format("{}: {} layers x {} heads", printable(run.model_name), o.num_layers, o.num_heads),
+      static_cast<std::size_t>(style.width), style.utf8);
+  const auto width = static_cast<std::size_t>(style.width);
+  const std::string text = cut(printable(run.text), width, style.utf8);
+  const std::size_t used = display_width(text) + display_width(what);
+  if (used + 2 > width) return bold(text, style) + "\n" + what + "\n";
+  return bold(text, style) + std::string(width - used, ' ') + what + "\n";
+}
+
+// Index, piece and id of each token, below each other, in as many bands as the width asks for.
+std::string token_table(const LookRun& run, const TerminalStyle& style) {
+  const std::vector<std::int64_t>& ids = run.recording.ids();
+  const dim_t listed = run.recording.tokens() > kMostListed ? kMostListed / 2 : std::ssize(ids);
+  const char* kRows[] = {"index  ", "token  ", "id     "};
+  std::string table;
+  std::string lines[] = {"", "", ""};
+  const auto flush = [&] {
+    for (int row = 0; row < 3 && !lines[row].empty(); ++row) {
+      table += without_end(kRows[row] + lines[row]);
+    }
+    for (std::string& line : lines) line.clear();
+  };
+  for (dim_t k = 0; k < listed; ++k) {
+    const auto at = static_cast<std::size_t>(k);
+    const std::string piece = cut(run.pieces[at], 20, style.utf8);
+    const std::string id = std::to_string(ids[at]);
+    const std::size_t width =
+        std::max({display_width(piece), id.size(), std::to_string(k).size()}) + 2;
+    if (display_width(lines[0]) + width + 7 > static_cast<std::size_t>(style.width) + 2) {
+      flush();
+      table += "\n";
+    }
+    lines[0] += padded(std::to_string(k), width);
+    lines[1] += padded(piece, width);
+    lines[2] += padded(id, width);
+  }
+  flush();
+  if (listed < std::ssize(ids)) {
+    table += fmt::format("the first {} of {} tokens; cephalo tokenize lists them all\n", listed,
+                         ids.size());
+  }
+  if (run.begun) {
+    table += fmt::format(
+        "{} begins every text that the model was trained on; --no-begin leaves it "
+        "out\n",
+        run.labels[0]);
+  }
+  return table;
+}
+
+// The columns of one head in the grid of all.
+struct GridCell {
+  std::string name;
+  std::vector<std::string> labels;
+  std::vector<std::string> map;
+};
+
+GridCell grid_cell(const LookRun& run, const HeadReport& head, dim_t cells,
+                   const TerminalStyle& style) {
+  GridCell cell{place_name(head.layer, head.head), {}, {}};
+  std::vector<LabelScore> labels = head.labels;
+  std::stable_sort(labels.begin(), labels.end(),
+                   [](const LabelScore& a, const LabelScore& b) { return a.score > b.score; });
+  if (!labels.empty()) cell.name += " " + short_weight(labels[0].score);
+  for (const LabelScore& label : labels) cell.labels.emplace_back(name(label.label));
+  cell.map = draw_map(run.recording.pooled(head.layer, head.head, cells).largest, style);
+  return cell;
+}
+
+std::string draw_grid_row(const std::vector<GridCell>& row, dim_t column, dim_t cells,
+                          const TerminalStyle& style) {
+  const auto width = static_cast<std::size_t>(column);
+  std::size_t labels = 0;
+  for (const GridCell& cell : row) labels = std::max(labels, cell.labels.size());
+  std::string out;
+  std::string line;
+  for (const GridCell& cell : row) line += padded(cell.name, width);
+  out += without_end(line);
+  for (std::size_t k = 0; k < labels; ++k) {
+    line.clear();
+    for (const GridCell& cell : row) {
+      const std::string label = k < cell.labels.size() ? cell.labels[k] : "";
+      line += padded(bold(label, style), label.size(), width);
+    }
+    out += without_end(line);
+  }
+  for (std::size_t k = 0; k < row[0].map.size(); ++k) {
+    line.clear();
+    for (const GridCell& cell : row) {
+      line += padded(cell.map[k], static_cast<std::size_t>(cells), width);
+    }
+    out += without_end(line);
+  }
+  return out + "\n";
+}
+
+std::string draw_grid(const LookRun& run, const TerminalStyle& style) {
+  const dim_t num_heads = run.recording.num_heads();
+  const dim_t per_row = std::clamp<dim_t>(style.width / (kNarrowestMap + 1), 1, num_heads);
+  const dim_t widest = std::max(run.recording.tokens(), kNarrowestMap) + 1;
+  const dim_t column = std::clamp(style.width / per_row, kNarrowestMap + 1, widest);
+  const dim_t cells = std::min(run.recording.tokens(), column - 1);
+  std::string out = "row = query, looks at -> column = key   " + legend(style) + "\n";
+  if (cells < run.recording.tokens()) {
+    out += fmt::format("a cell shows the largest weight of about {0} x {0}\n",
+                       (run.recording.tokens() + cells - 1) / cells);
+  }
+  out += "\n";
+  std::vector<GridCell> row;
+  for (const HeadReport& head : run.heads) {
+    row.push_back(grid_cell(run, head, cells, style));
+    if (std::ssize(row) < per_row && head.head + 1 < num_heads) continue;
+    out += draw_grid_row(row, column, cells, style);
+    row.clear();
+  }
+  return out;
+}
+
+std::string link_text(const LookRun& run, const Link& link, const TerminalStyle& style) {
+  constexpr std::size_t kLongest = 14;
+  const auto label = [&](dim_t token) {
+    return cut(run.labels[static_cast<std::size_t>(token)], kLongest, style.utf8);
+  };
+  return fmt::format("{} {} {} {}", label(link.query), style.utf8 ? "→" : "->", label(link.key),
+                     short_weight(link.weight));
+}
+
+// The strongest links that fit, in the order of the text.
+std::string links_line(const LookRun& run, const HeadPlace& place, std::size_t indent,
+                       const TerminalStyle& style) {
+  constexpr dim_t kMost = 12;
+  std::vector<Link> chosen;
+  std::size_t used = indent;
+  for (const Link& link : strongest_links(run.recording, place, kMost)) {
+    used += display_width(link_text(run, link, style)) + 3;
+    if (used > static_cast<std::size_t>(style.width) + 3) break;
+    chosen.push_back(link);
+  }
+  std::sort(chosen.begin(), chosen.end(),
+            [](const Link& a, const Link& b) { return a.query < b.query; });
+  std::string line;
+  for (const Link& link : chosen) line += (line.empty() ? "" : "   ") + link_text(run, link, style);
+  return line;
+}
+
+// The head that shows a pattern most clearly, for every pattern that there is.
+std::string best_heads(const LookRun& run, const TerminalStyle& style) {
+  std::string out;
+  for (const HeadLabel label : kHeadLabels) {
+    const HeadReport* best = nullptr;
+    double score = 0.0;
+    int heads = 0;
+    for (const HeadReport& head : run.heads) {
+      for (const LabelScore& found : head.labels) {
+        if (found.label != label) continue;
+        ++heads;
+        if (found.score <= score) continue;
+        best = &head;
+        score = found.score;
+      }
+    }
+    if (best == nullptr) continue;
+    std::string line = fmt::format("{:<10} {:.2f}", place_name(best->layer, best->head), score);
+    if (label == HeadLabel::induction || label == HeadLabel::duplicate) {
+      const Score& here =
+          label == HeadLabel::induction ? best->text.induction : best->text.duplicate;
+      line += here.rows > 0 ? fmt::format(" on the probe, {:.2f} here", here.value)
+                            : " on the probe; nothing repeats here";
+    } else if (label == HeadLabel::sink) {
+      const double share =
+          first_token_share(run.recording, best->layer)[static_cast<std::size_t>(best->head)];
+      line += fmt::format("; {:.2f} of what it adds comes from there", share);
+    }
+    if (heads > 1) line += fmt::format("  (one of {} heads)", heads);
+    out += fmt::format("{}{}\n", bold(fmt::format("{:<11}", name(label)), style), line);
+    const std::string links = links_line(run, {best->layer, best->head}, kIndent, style);
+    out += std::string(kIndent, ' ') + links + "\n";
+  }
+  return out.empty() ? "no head shows a pattern that has a name here\n" : out;
+}
+
+std::string next_tokens(const LookRun& run, const TerminalStyle& style) {
+  constexpr dim_t kBar = 30;
+  std::string out = bold("next token", style) + "\n";
+  std::size_t width = 0;
+  for (const Prediction& p : run.predictions) {
+    width = std::max(width, display_width(in_quotes(run.model.piece(p.id))));
+  }
+  for (const Prediction& p : run.predictions) {
+    out += fmt::format("  {}  {:5.1f} %  {}\n", padded(in_quotes(run.model.piece(p.id)), width),
+                       100.0 * p.probability, draw_bar(p.probability, kBar, style));
+  }
+  return out;
+}
+
+std::string probe_note(const LookRun& run) {
+  if (!run.probe) {
+    return "induction and duplicate need a context of 51 tokens to be probed for\n";
+  }
+  return fmt::format(
+      "induction and duplicate are judged by a probe: {} random tokens, twice; {} draws, seed {}\n",
+      run.probe->length, run.probe->draws, run.probe->seed);
+}
+
+std::string labels_in_words(const HeadReport& head) {
+  std::string words;
+  for (const LabelScore& label : head.labels) {
+    words += fmt::format("{}{} {:.2f}", words.empty() ? "" : ", ", name(label.label), label.score);
+  }
+  return words;
+}
+
+}  // namespace
+
+std::string look_at_model(const LookRun& run, const TerminalStyle& style) {
+  std::string out = headline(run, style) + "\n" + token_table(run, style) + "\n";
+  out += draw_grid(run, style);
+  out += best_heads(run, style) + "\n" + next_tokens(run, style) + "\n";
+  out += kDisclaimer + probe_note(run);
+  return out + "next: --layer 0 --head 0 | --all | --token WORD | --png FILE | --json\n";
+}
+
+std::string look_at_heads(const LookRun& run, std::optional<dim_t> layer,
+                          const TerminalStyle& style) {
+  std::string out = headline(run, style) + "\n";
+  out += bold("         before first itself duplicate induction entropy tokens largest distance",
+              style) +
+         "\n";
+  for (const HeadReport& head : run.heads) {
+    if (layer && head.layer != *layer) continue;
+    const HeadMetrics& m = head.text;
+    const auto both = [&](const Score& here, const Score ProbeScores::*probe) {
+      return (head.probe ? in_short((*head.probe).*probe) : "-") + "/" + in_short(here);
+    };
+    out += fmt::format("{:<8} {:>6} {:>5} {:>6} {:>9} {:>9} {:>7} {:>6.1f} {:>7} {:>8.1f}\n",
+                       place_name(head.layer, head.head), in_short(m.previous), in_short(m.first),
+                       in_short(m.current), both(m.duplicate, &ProbeScores::duplicate),
+                       both(m.induction, &ProbeScores::induction), in_short(m.entropy),
+                       m.effective_tokens, short_weight(m.confidence), m.distance);
+    if (!head.labels.empty()) out += "  " + bold(labels_in_words(head), style) + "\n";
+    out += "  " + links_line(run, {head.layer, head.head}, kIndent, style) + "\n";
+  }
+  out +=
+      "\nmean weight on the token before, the first, itself; duplicate and induction on the probe"
+      "\nand on this text; entropy over its largest possible, and as a number of tokens; the\n"
+      "largest weight of a row; how far back it looks.\n";
+  return out + kDisclaimer + probe_note(run);
+}
+
+std::string look_at_token(const LookRun& run, dim_t token, std::optional<dim_t> layer,
+                          const TerminalStyle& style) {
+  const auto at = [&](dim_t k) { return static_cast<std::size_t>(k); };
+  std::string out = headline(run, style);
+  out += fmt::format("what token {} {} looks at\n", token, run.pieces[at(token)]);
+  std::string others;
+  for (dim_t k = 0; k < run.recording.tokens(); ++k) {
+    if (k == token || run.recording.ids()[at(k)] != run.recording.ids()[at(token)]) continue;
+    others += fmt::format("{}--token {}", others.empty() ? "" : ", ", k);
+  }
+  if (!others.empty()) out += fmt::format("it is in the text more than once: {}\n", others);
+  out += "\n";
+  for (dim_t l = layer.value_or(0); l < (layer ? *layer + 1 : run.recording.num_layers()); ++l) {
+    const Tensor weights = run.recording.weights(l, {.rows = {token}});
+    for (dim_t h = 0; h < weights.dim(0); ++h) {
+      std::vector<dim_t> keys(at(token + 1));
+      for (dim_t j = 0; j <= token; ++j) keys[at(j)] = j;
+      std::stable_sort(keys.begin(), keys.end(), [&](dim_t a, dim_t b) {
+        return weights.at({h, 0, a}) > weights.at({h, 0, b});
+      });
+      std::string line;
+      std::size_t used = 8;
+      for (const dim_t j : keys) {
+        const double weight = weights.at({h, 0, j});
+        const std::string label = cut(run.labels[at(j)], 14, style.utf8);
+        const std::string cell = fmt::format(" {} {} ", label, short_weight(weight));
+        used += display_width(cell);
+        if (used > static_cast<std::size_t>(style.width)) break;
+        line += painted(cell, cividis(weight), style);
+      }
+      out += without_end(fmt::format("{:<7}{}", place_name(l, h), line));
+    }
+  }
+  return out;
+}
+
+}  // namespace cephalo::cli

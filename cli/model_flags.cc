@@ -1,0 +1,42 @@
+#include "cli/model_flags.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "cephalo/model/builtin.h"
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+
+void ModelFlags::add_to(CLI::App& verb) {
+  verb.add_option("--model", folder,
+                  "Folder with config.json, model.safetensors, vocab.json and merges.txt; without "
+                  "it the built-in model")
+      ->type_name("FOLDER");
+  verb.add_flag("--allow-extra", allow_extra, "Ignore what the model has no place for");
+  verb.add_flag("--strict", strict, "NaN or infinity in a parameter is an error");
+}
+
+TextModel ModelFlags::load() const {
+  if (folder.empty()) {
+    if (!has_builtin_model()) {
+      throw UsageError("--model: say which model; this program was built without one of its own");
+    }
+    return builtin_model();
+  }
+  LoadGptOptions options{.allow_extra = allow_extra, .strict = strict};
+  options.progress = [](std::int64_t done, std::int64_t all) {
+    show_progress("reading", done, all);
+  };
+  std::vector<std::string> warnings;
+  TextModel model = load_text_model(folder, options, &warnings);
+  for (const std::string& warning : warnings) {
+    static_cast<void>(std::fputs(fmt::format("warning: {}\n", printable(warning)).c_str(), stderr));
+  }
+  return model;
+}
+
+}  // namespace cephalo::cli

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "cephalo/model/text_model.h"
+
+namespace cephalo::cli {
+
+// The flags that say which model a verb uses, and how its files are judged.
+struct ModelFlags {
+  std::string folder;
+  bool allow_extra = false, strict = false;
+
+  void add_to(CLI::App& verb);
+  // The built-in one without --model. Warnings go to stderr.
+  TextModel load() const;
+};
+
+}  // namespace cephalo::cli

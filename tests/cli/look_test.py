@@ -1,0 +1,314 @@
+"""look as a person and as a script use it."""
+
+import fcntl
+import json
+import math
+import os
+import pathlib
+import pty
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import unittest
+import zlib
+
+CEPHALO = sys.argv[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / "models/cephalo-small"
+TEXT = "The cat sat on the mat"
+CONFIG = json.loads((MODEL / "config.json").read_text())
+LAYERS, HEADS = CONFIG["n_layer"], CONFIG["n_head"]
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def look(*arguments, **environment):
+    env = {**os.environ, "LC_ALL": "C.UTF-8", **environment}
+    return subprocess.run([CEPHALO, "look", *map(os.fsencode, map(str, arguments))],
+                          capture_output=True, env=env)
+
+
+def on_a_terminal(*arguments, columns=80, **environment):
+    """What a person would see on a terminal of so many columns."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    env = {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", "COLORTERM": "",
+           "NO_COLOR": "", **environment}
+    process = subprocess.Popen([CEPHALO, "look", *arguments], stdout=slave, stderr=slave, env=env)
+    os.close(slave)
+    out = b""
+    while True:
+        try:
+            block = os.read(master, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not block:
+            break
+        out += block
+    os.close(master)
+    assert process.wait() == 0, out
+    return out.decode().replace("\r\n", "\n")
+
+
+class Look(unittest.TestCase):
+    def ok(self, *arguments, **environment):
+        result = look(*arguments, **environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr, b"")
+        return result.stdout.decode()
+
+    def refuses(self, status, message, *arguments):
+        result = look(*arguments)
+        self.assertEqual(result.returncode, status, result.stderr)
+        self.assertEqual(result.stdout, b"")
+        self.assertEqual(result.stderr.decode(), f"error: {message}\n")
+
+
+class Text(Look):
+    def test_tokens_heads_and_what_comes_next(self):
+        out = self.ok(TEXT)
+        self.assertIn('token  "<|endoftext|>"  "The"', out)
+        for layer in range(LAYERS):
+            for head in range(HEADS):
+                self.assertIn(f"L{layer} H{head}", out)
+        self.assertIn("next token\n", out)
+        self.assertIn("A label is a pattern of the weights, not an effect on the output.", out)
+        self.assertIn("seed 123", out)
+        self.assertEqual(len(re.findall(r"^  \"[^\n]*\d+\.\d %", out, re.MULTILINE)), 5)
+
+    def test_it_fits_any_width(self):
+        for width in ("40", "80", "100", "173"):
+            for arguments in ([TEXT], [TEXT * 4], [TEXT, "--token", "sat"], ["word " * 90]):
+                lines = self.ok(*arguments, COLUMNS=width).splitlines()
+                widest = max(lines, key=len)
+                # Sentences at the end are written for 80 columns or more.
+                self.assertLessEqual(len(widest), max(int(width), 96), (width, widest))
+
+    def test_no_escape_codes_reach_a_pipe(self):
+        for arguments in ((), ("--all",), ("--layer", "0", "--head", "0"), ("--token", "sat"),
+                          ("--json",)):
+            out = self.ok(TEXT + " \x1b[31m", *arguments, TERM="xterm-256color",
+                          COLORTERM="truecolor")
+            self.assertNotIn("\x1b", out)
+
+    def test_without_utf8_all_is_ascii(self):
+        for arguments in ((), ("--all",), ("--layer", "0", "--head", "0"), ("--token", "sat")):
+            self.ok(TEXT, *arguments, LC_ALL="C").encode("ascii")
+
+    def test_C5_the_locale_changes_no_number(self):
+        self.assertEqual(self.ok(TEXT, LC_ALL="de_DE.UTF-8"), self.ok(TEXT))
+
+    def test_one_layer_one_head_one_token(self):
+        out = self.ok(TEXT, "--layer", "1")
+        self.assertIn("L1 H0", out)
+        self.assertNotIn("L0 H0", out)
+        out = self.ok(TEXT, "--layer", "1", "--head", "2")
+        self.assertTrue(out.startswith("layer 1 head 2"))
+        self.assertIn("row = query, looks at -> column = key", out)
+        out = self.ok(TEXT, "--token", "sat")
+        self.assertEqual(len(re.findall(r"^L\d+ H\d+ ", out, re.MULTILINE)), LAYERS * HEADS)
+
+    def test_a_tokens_row_is_strongest_first(self):
+        for line in self.ok(TEXT, "--token", "sat").splitlines():
+            if not re.match(r"L\d+ H\d+ ", line):
+                continue
+            weights = [float(w) for w in re.findall(r"(?<= )(?:1\.0|\.\d\d)", line)]
+            self.assertEqual(weights, sorted(weights, reverse=True))
+
+    def test_a_token_that_is_there_twice(self):
+        out = self.ok("a cat and a cat", "--token", "cat")
+        self.assertIn("it is in the text more than once: --token", out)
+
+    def test_long_texts_are_pooled_and_say_so(self):
+        out = self.ok("once upon a time " * 40)
+        self.assertIn("a cell shows the largest weight of about", out)
+        self.assertIn("cephalo tokenize lists them all", out)
+        out = self.ok("once upon a time " * 40, "--layer", "0", "--head", "0")
+        self.assertIn("a cell shows the largest weight of about", out)
+
+    def test_any_bytes(self):
+        for text in ("", "\x07\x1b]0;x\x07", b"\xff\xfe\x00"[:2], "日本語 text", "\n\n\t"):
+            result = look(text)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertNotIn(b"\x07", result.stdout)
+
+
+class Terminal(Look):
+    def test_24_bits_256_colours_or_none(self):
+        self.assertIn("\x1b[38;2;", on_a_terminal(TEXT, COLORTERM="truecolor"))
+        self.assertIn("\x1b[38;5;", on_a_terminal(TEXT))
+        self.assertNotIn("38;2;", on_a_terminal(TEXT))
+        for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            self.assertNotIn("\x1b", on_a_terminal(TEXT, **plain))
+        self.assertNotIn("38;5;", on_a_terminal(TEXT, TERM="linux"))
+
+    def test_colours_change_nothing_but_colours(self):
+        arguments = (TEXT, "--token", "sat")
+        coloured = ESCAPE.sub("", on_a_terminal(*arguments, COLORTERM="truecolor"))
+        strip = lambda text: [line.rstrip() for line in text.splitlines()]
+        self.assertEqual(strip(coloured), strip(on_a_terminal(*arguments, NO_COLOR="1")))
+
+    def test_it_is_as_wide_as_the_terminal(self):
+        for columns in (60, 80, 120):
+            out = ESCAPE.sub("", on_a_terminal(TEXT, columns=columns))
+            maps = [line for line in out.splitlines() if "▀" in line]
+            self.assertTrue(maps)
+            self.assertLessEqual(max(map(len, maps)), columns)
+
+
+class Json(Look):
+    def test_the_same_numbers(self):
+        out = json.loads(self.ok(TEXT, "--json"))
+        self.assertEqual(out["text"], TEXT)
+        self.assertEqual(out["model"], "cephalo-small")
+        self.assertEqual(len(out["heads"]), LAYERS * HEADS)
+        self.assertEqual(out["tokens"][0]["piece"], "<|endoftext|>")
+        self.assertEqual("".join(t["piece"] for t in out["tokens"][1:]).replace("\u0120", " "), TEXT)
+        self.assertNotIn("weights", out["heads"][0])
+        self.assertEqual(out["probe"], {"length": 50, "draws": 4, "seed": 123})
+        for head in out["heads"]:
+            self.assertIn("probe_induction", head["metrics"])
+        self.assertIsNone(out["heads"][0]["metrics"]["duplicate"] if len(
+            {t["id"] for t in out["tokens"]}) == len(out["tokens"]) else None)
+
+    def test_weights_of_the_heads_asked_for(self):
+        out = json.loads(self.ok(TEXT, "--json", "--all"))
+        tokens = len(out["tokens"])
+        for head in out["heads"]:
+            rows = head["weights"]
+            self.assertEqual([len(row) for row in rows], list(range(1, tokens + 1)))
+            for row in rows:
+                self.assertAlmostEqual(sum(row), 1.0, places=5)
+            previous = sum(rows[i][i - 1] for i in range(1, tokens)) / (tokens - 1)
+            self.assertAlmostEqual(head["metrics"]["previous"], previous, places=5)
+            entropy = sum(-sum(w * math.log(w) for w in row if w > 0) / math.log(len(row))
+                          for row in rows[1:]) / (tokens - 1)
+            self.assertAlmostEqual(head["metrics"]["entropy"], entropy, places=5)
+        one = json.loads(self.ok(TEXT, "--json", "--layer", "1", "--head", "2"))
+        self.assertEqual([h["head"] for h in one["heads"] if "weights" in h], [2])
+
+    def test_the_built_in_model_is_the_one_in_the_folder(self):
+        ours = json.loads(self.ok(TEXT, "--json"))
+        folder = json.loads(self.ok(TEXT, "--json", "--model", MODEL))
+        self.assertEqual(folder.pop("model"), str(MODEL))
+        ours.pop("model")
+        self.assertEqual(ours, folder)
+
+    def test_the_seed_is_the_probes(self):
+        scores = [[h["metrics"]["probe_induction"] for h in
+                   json.loads(self.ok(TEXT, "--json", "--seed", seed))["heads"]]
+                  for seed in ("1", "1", "2")]
+        self.assertEqual(scores[0], scores[1])
+        self.assertNotEqual(scores[0], scores[2])
+
+    def test_without_the_token_that_begins(self):
+        out = json.loads(self.ok(TEXT, "--json", "--no-begin"))
+        self.assertFalse(out["begun"])
+        self.assertNotEqual(out["tokens"][0]["piece"], "<|endoftext|>")
+
+
+class Labels(Look):
+    """Of the built-in model; tests/view/builtin_heads_test.cc holds the scores."""
+
+    def test_previous_and_induction_are_printed(self):
+        for text in (TEXT, f"{TEXT} and the dog sat on the rug. {TEXT}.",
+                     "Once upon a time there was a king. Once upon a time there was a queen."):
+            out = self.ok(text)
+            self.assertRegex(out, r"(?m)^previous +L\d H\d")
+            self.assertRegex(out, r"(?m)^induction +L\d H\d .*on the probe")
+
+
+class Png(Look):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def read(self, path):
+        png = path.read_bytes()
+        width, height = struct.unpack(">II", png[16:24])
+        length, = struct.unpack(">I", png[33:37])
+        rows = zlib.decompress(png[41:41 + length])
+        self.assertEqual(len(rows), height * (1 + 3 * width))
+        return width, height, rows
+
+    def test_all_heads_one_layer_and_one_head(self):
+        sizes = []
+        for arguments in ((), ("--layer", "1"), ("--layer", "1", "--head", "2")):
+            path = self.folder / f"{len(arguments)}.png"
+            out = self.ok(TEXT, "--png", path, *arguments)
+            width, height, _ = self.read(path)
+            self.assertIn(f"{width} x {height} pixels", out)
+            sizes.append((width, height))
+        self.assertEqual(sizes[0][0], sizes[1][0])
+        self.assertGreater(sizes[0][1], sizes[1][1])
+
+    def test_C3_an_existing_file_stays_unless_forced(self):
+        path = self.folder / "here.png"
+        path.write_text("mine")
+        self.refuses(1, f"{path}: exists already; say --force to replace it", TEXT, "--png", path)
+        self.assertEqual(path.read_text(), "mine")
+        self.ok(TEXT, "--png", path, "--force")
+        self.read(path)
+        missing = self.folder / "no/where.png"
+        self.refuses(1, f"{missing}: No such file or directory", TEXT, "--png", missing)
+        self.refuses(2, "--png: '-' is no place for a picture; name a file (./- is one)", TEXT,
+                     "--png", "-")
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["here.png"])
+
+
+class Refused(Look):
+    def test_C1_C2_wrong_usage(self):
+        last = LAYERS - 1
+        self.refuses(2, "TEXT is required; see cephalo look --help")
+        self.refuses(2, f"--layer: '{LAYERS}' is not a whole number from 0 to {last}", TEXT,
+                     "--layer", LAYERS)
+        self.refuses(2, f"--layer: '1e3' is not a whole number from 0 to {last}", TEXT, "--layer",
+                     "1e3")
+        self.refuses(2, f"--head: say of which layer too, with --layer 0 to {last}", TEXT, "--head",
+                     "1")
+        self.refuses(2, f"--seed: '-1' is not a whole number from 0 to {2**64 - 1}", TEXT,
+                     "--seed=-1")
+        self.refuses(2, "--token: shows its row in every head; leave --head out", TEXT, "--token",
+                     "sat", "--layer", "0", "--head", "0")
+        self.refuses(2, "unknown flag '--lyer' (did you mean --layer?); see cephalo look --help",
+                     TEXT, "--lyer", "0")
+
+    def test_a_token_that_is_not_there(self):
+        result = look(TEXT, "--token", "dog")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("error: --token: 'dog' is no token of the text, nor an index from 0 to",
+                      result.stderr.decode())
+
+    def test_a_text_that_is_too_long(self):
+        result = look("word " * 500)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(f"more than cephalo-small can look at once ({CONFIG['n_positions']}); take a "
+                      "part of it", result.stderr.decode())
+
+    def test_a_folder_without_a_model(self):
+        result = look(TEXT, "--model", "/nowhere")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr.decode(),
+                         "error: /nowhere/config.json: No such file or directory\n")
+
+    def test_C4_a_reader_that_goes_away(self):
+        process = subprocess.Popen([CEPHALO, "look", TEXT], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        process.stdout.close()
+        self.assertIn(process.wait(), (0, 1))
+
+
+class Defaults(unittest.TestCase):
+    def test_tokenize_uses_the_built_in_vocabulary(self):
+        ours = subprocess.run([CEPHALO, "tokenize", TEXT, "--json"], capture_output=True, check=True)
+        folder = subprocess.run([CEPHALO, "tokenize", TEXT, "--json", "--vocab", MODEL],
+                                capture_output=True, check=True)
+        self.assertEqual(ours.stdout, folder.stdout)
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[:1]
+    unittest.main()

@@ -1,0 +1,98 @@
+#include "cephalo/view/terminal.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cephalo/view/colour.h"
+#include "cephalo/view/picture.h"
+
+namespace cephalo {
+namespace {
+
+const TerminalStyle kPlain{ColourDepth::none, true, 80};
+const TerminalStyle kAscii{ColourDepth::none, false, 80};
+const TerminalStyle kDirect{ColourDepth::direct, true, 80};
+
+Tensor some_cells() {
+  return Tensor::of({{1.0, 0.0, 0.0}, {0.3, 0.7, 0.0}, {0.0, 0.05, 0.95}});
+}
+
+TEST(TerminalTest, cividis_grows_lighter_from_dark_blue_to_yellow) {
+  EXPECT_EQ(cividis(0.0), (Colour{0, 32, 77}));
+  EXPECT_EQ(cividis(1.0), (Colour{255, 234, 70}));
+  EXPECT_EQ(cividis(-1.0), cividis(0.0));
+  EXPECT_EQ(cividis(2.0), cividis(1.0));
+  double last = -1.0;
+  for (int step = 0; step <= 100; ++step) {
+    const Colour c = cividis(step / 100.0);
+    const double light = 0.2126 * c.red + 0.7152 * c.green + 0.0722 * c.blue;
+    EXPECT_GE(light, last);
+    last = light;
+  }
+}
+
+TEST(TerminalTest, ink_can_be_read_on_every_weight) {
+  EXPECT_EQ(ink_on(cividis(0.0)), (Colour{255, 255, 255}));
+  EXPECT_EQ(ink_on(cividis(1.0)), (Colour{0, 0, 0}));
+}
+
+TEST(TerminalTest, the_nearest_of_256_colours) {
+  EXPECT_EQ(indexed_colour({0, 0, 0}), 16);
+  EXPECT_EQ(indexed_colour({255, 255, 255}), 231);
+  EXPECT_EQ(indexed_colour({255, 0, 0}), 196);
+  EXPECT_EQ(indexed_colour({128, 128, 128}), 244);
+}
+
+TEST(TerminalTest, hidden_cells_are_empty_and_a_weight_of_0_is_not) {
+  EXPECT_EQ(draw_map(some_cells(), kPlain), (std::vector<std::string>{"█  ", "▒▓ ", "·░█"}));
+  EXPECT_EQ(draw_map(some_cells(), kAscii), (std::vector<std::string>{"@  ", "+# ", ".:@"}));
+}
+
+TEST(TerminalTest, without_colours_there_are_no_escape_codes) {
+  std::string all = painted("x", cividis(1.0), kPlain) + bold("x", kPlain) + legend(kPlain);
+  for (const std::string& line : draw_map(some_cells(), kPlain)) all += line;
+  EXPECT_EQ(all.find('\x1b'), std::string::npos);
+}
+
+TEST(TerminalTest, with_colours_a_line_holds_two_rows) {
+  const auto lines = draw_map(some_cells(), kDirect);
+  ASSERT_EQ(lines.size(), 2U);
+  // Row 0 above row 1; then row 1 alone, below what is hidden.
+  EXPECT_EQ(lines[0],
+            "\x1b[38;2;255;234;70m\x1b[48;2;78;86;108m▀\x1b[0m\x1b[38;2;175;164;114m▄\x1b[0m ");
+  EXPECT_NE(lines[1].find("▀"), std::string::npos);
+  const auto indexed = draw_map(some_cells(), {ColourDepth::indexed, true, 80});
+  EXPECT_EQ(indexed[0].rfind("\x1b[38;5;", 0), 0U);
+}
+
+TEST(TerminalTest, a_bar_has_the_length_of_its_share) {
+  EXPECT_EQ(draw_bar(0.5, 4, kPlain), "██");
+  EXPECT_EQ(draw_bar(0.53125, 4, kPlain), "██▏");
+  EXPECT_EQ(draw_bar(0.5, 4, kAscii), "##");
+  EXPECT_EQ(draw_bar(2.0, 3, kPlain), "███");
+  EXPECT_EQ(draw_bar(0.0, 3, kPlain), "");
+}
+
+TEST(PictureTest, what_is_drawn_outside_is_left_out) {
+  Picture picture(8, 9, {1, 2, 3});
+  picture.fill(6, 7, 100, 100, {9, 9, 9});
+  picture.write(-3, -2, "A", {7, 7, 7});
+  EXPECT_EQ(picture.at(0, 8), (Colour{1, 2, 3}));
+  EXPECT_EQ(picture.at(7, 8), (Colour{9, 9, 9}));
+}
+
+TEST(PictureTest, letters_stand_where_they_are_written) {
+  Picture picture(12, 12, {0, 0, 0});
+  picture.write(1, 2, "L", {255, 255, 255}, 1);
+  for (dim_t y = 2; y < 9; ++y) EXPECT_EQ(picture.at(1, y).red, 255);
+  for (dim_t x = 1; x < 6; ++x) EXPECT_EQ(picture.at(x, 8).red, 255);
+  EXPECT_EQ(picture.at(3, 4).red, 0);
+  Picture turned(12, 12, {0, 0, 0});
+  turned.write(1, 11, "L", {255, 255, 255}, 1, Picture::Direction::upwards);
+  for (dim_t x = 1; x < 8; ++x) EXPECT_EQ(turned.at(x, 10).red, 255);
+  for (dim_t y = 6; y < 11; ++y) EXPECT_EQ(turned.at(7, y).red, 255);
+}
+
+}  // namespace
+}  // namespace cephalo
