@@ -175,6 +175,14 @@ class Interrupted(InFolder):
         result = self.train("cut", "--resume", steps=self.newest("cut") + 2)
         self.assertIn("resumes at step", result.stdout)
 
+    def test_R1_the_echo_of_a_signal_is_no_second_one(self):
+        process = self.run_until("cut", 3, steps=4000)
+        process.send_signal(signal.SIGINT)  # as timeout(1) does: to the process, then to its group
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn("goes on", rest)
+
     def newest(self, out):
         found = self.checkpoints(out)
         return int(found[-1].name[5:13]) if found else -1
