@@ -96,6 +96,7 @@ class Train(InFolder):
             "merges.txt", "model.safetensors", "tokens.bin", "vocab.json"])
         out = self.folder / "model"
         self.assertEqual(json.loads((out / "config.json").read_text())["n_embd"], 16)
+        self.assertTrue(json.loads((out / "config.json").read_text())["add_bos_token"])
         lines = (out / "loss.csv").read_text().splitlines()
         self.assertEqual(lines[0],
                          "step,loss,learning_rate,gradient_norm,skipped,validation_loss")
