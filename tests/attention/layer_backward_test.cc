@@ -477,6 +477,45 @@ TEST(LayerBackwardTest, a_pass_owns_what_it_needs_unless_told_to_borrow) {
   EXPECT_FALSE(same_bits_of_all(Backward(layer, borrowing, dy, x, &kv_view), before));
 }
 
+TEST(LayerBackwardTest, a_pass_into_memory_of_an_older_one_has_the_same_bits) {
+  MultiHeadAttention layer(
+      {.d_in = 12, .d_out = 18, .dropout = 0.3, .num_heads = 3, .rotary = Rotary{}, .seed = 3});
+  for (const Engine engine : kEngines) {
+    SavedPass saved;
+    for (const dim_t tokens : {9, 14, 14, 5}) {
+      const Tensor x = normal({2, tokens, 12}, static_cast<std::uint64_t>(tokens));
+      const Tensor dy = normal({2, tokens, 18}, 7);
+      CallOptions call;
+      call.call = 4;
+      call.engine = engine;
+      const TrainResult expected = layer.forward_train(x, call);
+      Tensor y = Tensor::full({2, tokens, 18}, 99.0);
+      layer.forward_train_into(x, y, saved, call, KeepInput::borrow);
+      EXPECT_TRUE(same_bits(y, expected.y));
+      EXPECT_TRUE(
+          same_bits_of_all(Backward(layer, saved, dy, x), Backward(layer, expected.saved, dy, x)));
+      call.drop = false;
+      EXPECT_FALSE(same_bits(layer(x, call), expected.y));
+    }
+    EXPECT_NE(error_of([&] {
+                Tensor wrong = Tensor::empty({2, 5, 17});
+                layer.forward_train_into(normal({2, 5, 12}, 1), wrong, saved);
+              }),
+              "");
+    EXPECT_TRUE(saved.empty());
+  }
+}
+
+TEST(LayerBackwardTest, a_call_without_drop_is_one_of_eval_mode) {
+  MultiHeadAttention layer({.d_in = 8, .d_out = 8, .dropout = 0.5, .num_heads = 2, .seed = 3});
+  const Tensor x = normal({6, 8}, 1);
+  CallOptions call;
+  call.drop = false;
+  const Tensor y = layer(x, call);
+  layer.eval();
+  EXPECT_TRUE(same_bits(layer(x), y));
+}
+
 TEST(LayerBackwardTest, a_pass_outlives_a_move_of_its_layer_and_of_itself) {
   MultiHeadAttention layer = small_layer();
   const Tensor x = normal({2, 5, 6}, 1);
