@@ -10,11 +10,11 @@ JOBS  := $(shell nproc)
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## install what is missing, build, show attention step by step
+demo: ## install what is missing, build, show what every head of a model looks at
 	@tools/deps build
 	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF
 	@cmake --build $(BUILD) --target cephalo_cli
-	@$(BUILD)/cli/cephalo trace
+	@$(BUILD)/cli/cephalo look "The cat sat on the mat"
 
 build: ## the library, the program, the Python package, the tests
 	@tools/deps build test python

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "cephalo/model/generate.h"
-#include "cephalo/model/gpt_file.h"
-#include "cephalo/text/bpe.h"
+#include "cli/model_flags.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -19,10 +18,11 @@ namespace {
 constexpr dim_t kMostTokens = 1'000'000;
 
 struct Flags {
-  std::string prompt, model;
+  std::string prompt;
+  ModelFlags model;
   std::string new_tokens = "100", temperature = "0.8", top_k = "50", top_p = "1", seed = "123";
   std::string threads = "0";
-  bool allow_extra = false, strict = false, past_end = false;
+  bool past_end = false;
 };
 
 // Bytes of tokens on their way to the terminal: a character that is cut between two tokens waits
@@ -77,26 +77,9 @@ SamplingOptions sampling_of(const Flags& flags) {
   return options;
 }
 
-LoadedGpt load(const Flags& flags) {
-  LoadGptOptions options{.allow_extra = flags.allow_extra, .strict = flags.strict};
-  options.progress = [&](std::int64_t done, std::int64_t all) {
-    show_progress("reading", done, all);
-  };
-  std::vector<std::string> warnings;
-  LoadedGpt loaded = load_gpt(flags.model, options, &warnings);
-  for (const std::string& warning : warnings) {
-    static_cast<void>(std::fputs(fmt::format("warning: {}\n", printable(warning)).c_str(), stderr));
-  }
-  return loaded;
-}
-
-std::vector<std::int64_t> prompt_ids(const Flags& flags, const Bpe& bpe, const GptConfig& config) {
-  std::vector<std::int64_t> ids;
-  const std::vector<TokenId> text = bpe.encode(flags.prompt);
-  if (config.bos_token_id && (config.add_bos_token || text.empty())) {
-    ids.push_back(*config.bos_token_id);
-  }
-  ids.insert(ids.end(), text.begin(), text.end());
+std::vector<std::int64_t> prompt_ids(const Flags& flags, const TextModel& model) {
+  std::vector<std::int64_t> ids =
+      model.encode(flags.prompt, model.config.add_bos_token || flags.prompt.empty());
   if (ids.empty()) {
     throw UsageError("PROMPT: is empty, and the model has no token that begins a text");
   }
@@ -109,21 +92,20 @@ void generate_text(const Flags& flags) {
   options.sampling = sampling_of(flags);
   options.seed = parse_seed("--seed", flags.seed);
   options.threads = static_cast<int>(parse_integer("--threads", flags.threads, 0, 1024));
-  LoadedGpt loaded = load(flags);
-  const Bpe bpe = Bpe::load(flags.model, loaded.model.options().vocab_size);
-  const std::vector<std::int64_t> prompt = prompt_ids(flags, bpe, loaded.config);
-  loaded.model.prepare();
+  TextModel model = flags.model.load();
+  const std::vector<std::int64_t> prompt = prompt_ids(flags, model);
+  model.gpt.prepare();
 
   TextStream stream;
   stream.write(flags.prompt);
-  const dim_t end = flags.past_end ? -1 : loaded.config.eos_token_id.value_or(-1);
+  const dim_t end = flags.past_end ? -1 : model.config.eos_token_id.value_or(-1);
   if (end >= 0) options.stop_tokens.push_back(end);
   options.on_token = [&](std::int64_t id) {
     // A model may have more ids than its tokenizer has tokens: nothing to show then.
-    if (id != end && id < bpe.vocab_size()) stream.write(bpe.token(static_cast<TokenId>(id)));
+    if (id != end) stream.write(model.piece(id));
     return true;
   };
-  const Generated found = generate(loaded.model, prompt, options);
+  const Generated found = generate(model.gpt, prompt, options);
   stream.finish();
   const std::string line =
       fmt::format("{} token{} in {:.2f} s, {:.1f} tokens/s after {} of the prompt in {:.2f} s\n",
@@ -138,10 +120,7 @@ Verb add_generate(CLI::App& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* verb = program.add_subcommand("generate", "Continue a text with a GPT");
   verb->add_option("PROMPT", flags->prompt, "The text to continue")->required();
-  verb->add_option("--model", flags->model,
-                   "Folder with config.json, model.safetensors, vocab.json, merges.txt")
-      ->required()
-      ->type_name("FOLDER");
+  flags->model.add_to(*verb);
   verb->add_option("--new-tokens", flags->new_tokens, "At most so many")
       ->type_name("N")
       ->capture_default_str();
@@ -161,11 +140,9 @@ Verb add_generate(CLI::App& program) {
   verb->add_option("--threads", flags->threads, "0: one for each core")
       ->type_name("N")
       ->capture_default_str();
-  verb->add_flag("--allow-extra", flags->allow_extra, "Ignore what the model has no place for");
-  verb->add_flag("--strict", flags->strict, "NaN or infinity in a parameter is an error");
   verb->footer(
       "Examples:\n"
-      "  cephalo generate \"The cat sat on\" --model gpt2\n"
+      "  cephalo generate \"The cat sat on\"\n"
       "  cephalo generate \"Once upon a time\" --model gpt2 --new-tokens 200 --temperature 0");
   return [flags] { generate_text(*flags); };
 }

@@ -50,7 +50,7 @@ std::string numbers_matrix(const LookRun& run, const HeadPlace& place, const Ter
       out += j > i ? std::string(kNumber, ' ')
                    : (style.colours == ColourDepth::none
                           ? cell
-                          : painted(" " + cell.substr(0, kNumber - 1), cividis(weight), style));
+                          : painted(" " + cell.substr(0, kNumber - 1), weight, style));
     }
     out += fmt::format(" {:4.1f} of {}\n", effective_tokens(weights[0][i]), i + 1);
   }
@@ -108,7 +108,7 @@ std::string look_at_head(const LookRun& run, const HeadPlace& place, const Termi
   for (const LabelScore& label : head.labels) {
     out += fmt::format("  {} {:.2f}", name(label.label), label.score);
   }
-  out += "\nrow = query, looks at -> column = key\n";
+  out += fmt::format("\nrow = query, looks at {} column = key\n", style.utf8 ? "→" : "->");
   const dim_t tokens = run.recording.tokens();
   const dim_t room = style.width - kLabel;
   const bool fits = tokens * kNumber + 12 <= room;

@@ -15,7 +15,7 @@ constexpr dim_t kNarrowestMap = 9;  // "induction"
 constexpr dim_t kMostListed = 48;   // tokens in the table at the top
 constexpr std::size_t kIndent = 2;
 constexpr const char* kDisclaimer =
-    "A label is a pattern of the weights, not an effect on the output.\n";
+    "A label is a pattern of the weights, not an effect on the output.";
 
 std::string place_name(dim_t layer, dim_t head) {
   return fmt::format("L{} H{}", layer, head);
@@ -82,10 +82,10 @@ std::string token_table(const LookRun& run, const TerminalStyle& style) {
                          ids.size());
   }
   if (run.begun) {
-    table += fmt::format(
-        "{} begins every text that the model was trained on; --no-begin leaves it "
-        "out\n",
-        run.labels[0]);
+    table +=
+        wrapped(fmt::format("{} was put before the text: it begins one; --no-begin leaves it out",
+                            run.labels[0]),
+                static_cast<std::size_t>(style.width));
   }
   return table;
 }
@@ -99,7 +99,7 @@ struct GridCell {
 
 GridCell grid_cell(const LookRun& run, const HeadReport& head, dim_t cells,
                    const TerminalStyle& style) {
-  GridCell cell{place_name(head.layer, head.head), {}, {}};
+  GridCell cell{fmt::format("H{}", head.head), {}, {}};
   std::vector<LabelScore> labels = head.labels;
   std::stable_sort(labels.begin(), labels.end(),
                    [](const LabelScore& a, const LabelScore& b) { return a.score > b.score; });
@@ -133,7 +133,7 @@ std::string draw_grid_row(const std::vector<GridCell>& row, dim_t column, dim_t 
     }
     out += without_end(line);
   }
-  return out + "\n";
+  return out;
 }
 
 std::string draw_grid(const LookRun& run, const TerminalStyle& style) {
@@ -142,24 +142,26 @@ std::string draw_grid(const LookRun& run, const TerminalStyle& style) {
   const dim_t widest = std::max(run.recording.tokens(), kNarrowestMap) + 1;
   const dim_t column = std::clamp(style.width / per_row, kNarrowestMap + 1, widest);
   const dim_t cells = std::min(run.recording.tokens(), column - 1);
-  std::string out = "row = query, looks at -> column = key   " + legend(style) + "\n";
+  const char* arrow = style.utf8 ? "→" : "->";
+  std::string out = fmt::format("row = query, looks at {} column = key", arrow);
+  out += (style.width < 70 ? "\n" : "   ") + legend(style) + "\n";
   if (cells < run.recording.tokens()) {
     out += fmt::format("a cell shows the largest weight of about {0} x {0}\n",
                        (run.recording.tokens() + cells - 1) / cells);
   }
-  out += "\n";
   std::vector<GridCell> row;
   for (const HeadReport& head : run.heads) {
+    if (head.head == 0) out += "\n" + bold(fmt::format("layer {}", head.layer), style) + "\n";
     row.push_back(grid_cell(run, head, cells, style));
     if (std::ssize(row) < per_row && head.head + 1 < num_heads) continue;
     out += draw_grid_row(row, column, cells, style);
     row.clear();
   }
-  return out;
+  return out + "\n";
 }
 
 std::string link_text(const LookRun& run, const Link& link, const TerminalStyle& style) {
-  constexpr std::size_t kLongest = 14;
+  constexpr std::size_t kLongest = 9;
   const auto label = [&](dim_t token) {
     return cut(run.labels[static_cast<std::size_t>(token)], kLongest, style.utf8);
   };
@@ -185,38 +187,48 @@ std::string links_line(const LookRun& run, const HeadPlace& place, std::size_t i
   return line;
 }
 
+// Beside the score of a label: what else is known of it.
+std::string remark(const LookRun& run, const HeadReport& head, HeadLabel label) {
+  if (label == HeadLabel::sink) {
+    const std::vector<double> shares = first_token_share(run.recording, head.layer);
+    return fmt::format(" on the first token, {:.2f} of what it adds",
+                       shares[static_cast<std::size_t>(head.head)]);
+  }
+  if (label != HeadLabel::induction && label != HeadLabel::duplicate) return "";
+  const Score& here = label == HeadLabel::induction ? head.text.induction : head.text.duplicate;
+  if (here.rows == 0) return " on the probe; nothing repeats here";
+  return fmt::format(" on the probe, {:.2f} here", here.value);
+}
+
+// The heads that have a label, the clearest first.
+std::vector<std::pair<double, const HeadReport*>> heads_with(const LookRun& run, HeadLabel label) {
+  std::vector<std::pair<double, const HeadReport*>> found;
+  for (const HeadReport& head : run.heads) {
+    for (const LabelScore& each : head.labels) {
+      if (each.label == label) found.emplace_back(each.score, &head);
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  return found;
+}
+
 // The head that shows a pattern most clearly, for every pattern that there is.
 std::string best_heads(const LookRun& run, const TerminalStyle& style) {
   std::string out;
   for (const HeadLabel label : kHeadLabels) {
-    const HeadReport* best = nullptr;
-    double score = 0.0;
-    int heads = 0;
-    for (const HeadReport& head : run.heads) {
-      for (const LabelScore& found : head.labels) {
-        if (found.label != label) continue;
-        ++heads;
-        if (found.score <= score) continue;
-        best = &head;
-        score = found.score;
-      }
+    const auto found = heads_with(run, label);
+    if (found.empty()) continue;
+    const auto& [score, head] = found.front();
+    out += bold(fmt::format("{:<10}", name(label)), style);
+    out += fmt::format(" {} {:.2f}{}", place_name(head->layer, head->head), score,
+                       remark(run, *head, label));
+    if (found.size() > 1) {
+      out += fmt::format("; {} other head{}", found.size() - 1, found.size() == 2 ? "" : "s");
     }
-    if (best == nullptr) continue;
-    std::string line = fmt::format("{:<10} {:.2f}", place_name(best->layer, best->head), score);
-    if (label == HeadLabel::induction || label == HeadLabel::duplicate) {
-      const Score& here =
-          label == HeadLabel::induction ? best->text.induction : best->text.duplicate;
-      line += here.rows > 0 ? fmt::format(" on the probe, {:.2f} here", here.value)
-                            : " on the probe; nothing repeats here";
-    } else if (label == HeadLabel::sink) {
-      const double share =
-          first_token_share(run.recording, best->layer)[static_cast<std::size_t>(best->head)];
-      line += fmt::format("; {:.2f} of what it adds comes from there", share);
-    }
-    if (heads > 1) line += fmt::format("  (one of {} heads)", heads);
-    out += fmt::format("{}{}\n", bold(fmt::format("{:<11}", name(label)), style), line);
-    const std::string links = links_line(run, {best->layer, best->head}, kIndent, style);
-    out += std::string(kIndent, ' ') + links + "\n";
+    out += "\n";
+    if (label == HeadLabel::diffuse) continue;  // it has no strong links
+    out += "  " + links_line(run, {head->layer, head->head}, kIndent, style) + "\n";
   }
   return out.empty() ? "no head shows a pattern that has a name here\n" : out;
 }
@@ -235,13 +247,16 @@ std::string next_tokens(const LookRun& run, const TerminalStyle& style) {
   return out;
 }
 
-std::string probe_note(const LookRun& run) {
+std::string notes(const LookRun& run, const TerminalStyle& style) {
+  const auto width = static_cast<std::size_t>(style.width);
   if (!run.probe) {
-    return "induction and duplicate need a context of 51 tokens to be probed for\n";
+    return wrapped(kDisclaimer, width) +
+           wrapped("Induction and duplicate need a context of 51 tokens to be probed for.", width);
   }
-  return fmt::format(
-      "induction and duplicate are judged by a probe: {} random tokens, twice; {} draws, seed {}\n",
-      run.probe->length, run.probe->draws, run.probe->seed);
+  const std::string probe =
+      fmt::format("Induction and duplicate come from {} random tokens, twice; {} draws, seed {}.",
+                  run.probe->length, run.probe->draws, run.probe->seed);
+  return wrapped(kDisclaimer, width) + wrapped(probe, width);
 }
 
 std::string labels_in_words(const HeadReport& head) {
@@ -258,8 +273,9 @@ std::string look_at_model(const LookRun& run, const TerminalStyle& style) {
   std::string out = headline(run, style) + "\n" + token_table(run, style) + "\n";
   out += draw_grid(run, style);
   out += best_heads(run, style) + "\n" + next_tokens(run, style) + "\n";
-  out += kDisclaimer + probe_note(run);
-  return out + "next: --layer 0 --head 0 | --all | --token WORD | --png FILE | --json\n";
+  out += notes(run, style);
+  return out + wrapped("next: --layer 0 --head 0 | --token WORD | --all | --png FILE | --json",
+                       static_cast<std::size_t>(style.width));
 }
 
 std::string look_at_heads(const LookRun& run, std::optional<dim_t> layer,
@@ -282,11 +298,12 @@ std::string look_at_heads(const LookRun& run, std::optional<dim_t> layer,
     if (!head.labels.empty()) out += "  " + bold(labels_in_words(head), style) + "\n";
     out += "  " + links_line(run, {head.layer, head.head}, kIndent, style) + "\n";
   }
-  out +=
-      "\nmean weight on the token before, the first, itself; duplicate and induction on the probe"
-      "\nand on this text; entropy over its largest possible, and as a number of tokens; the\n"
-      "largest weight of a row; how far back it looks.\n";
-  return out + kDisclaimer + probe_note(run);
+  out += "\n" + wrapped(
+                    "Mean weight on the token before, the first, itself; duplicate and induction "
+                    "on the probe and on this text; entropy over its largest possible, and as "
+                    "a number of tokens; the largest weight of a row; how far back it looks.",
+                    static_cast<std::size_t>(style.width));
+  return out + notes(run, style);
 }
 
 std::string look_at_token(const LookRun& run, dim_t token, std::optional<dim_t> layer,
@@ -317,7 +334,7 @@ std::string look_at_token(const LookRun& run, dim_t token, std::optional<dim_t> 
         const std::string cell = fmt::format(" {} {} ", label, short_weight(weight));
         used += display_width(cell);
         if (used > static_cast<std::size_t>(style.width)) break;
-        line += painted(cell, cividis(weight), style);
+        line += painted(cell, weight, style);
       }
       out += without_end(fmt::format("{:<7}{}", place_name(l, h), line));
     }

@@ -3,7 +3,7 @@
 namespace cephalo::cli {
 
 // Ctrl-C, SIGTERM and SIGHUP while an object lives: the first is remembered, so that work can come
-// to a good end; the second ends the process at once. One object at a time.
+// to a good end; the next one that is not its echo ends the process at once. One object at a time.
 class StopSignals {
  public:
   StopSignals();

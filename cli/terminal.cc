@@ -93,6 +93,20 @@ std::string fit(std::string_view text, std::size_t width) {
   return fitted;
 }
 
+std::string wrapped(std::string_view text, std::size_t width) {
+  std::string out;
+  std::size_t used = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const bool fits = used + 1 + display_width(word) <= width;
+    if (used > 0) out += fits ? ' ' : '\n';
+    used = (used > 0 && fits ? used + 1 : 0) + display_width(word);
+    out += word;
+  }
+  return out + "\n";
+}
+
 std::string printable(std::string_view text) {
   std::string safe;
   for (std::size_t at = 0; at < text.size(); ++at) {

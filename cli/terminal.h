@@ -20,6 +20,9 @@ TerminalStyle terminal_style();
 std::string fit(std::string_view text, std::size_t width);
 std::size_t display_width(std::string_view text);
 
+// Text as lines of at most that width, broken at spaces; each ends in a line end.
+std::string wrapped(std::string_view text, std::size_t width);
+
 // A token as it may be printed: control characters cannot reach the terminal.
 std::string printable(std::string_view text);
 

@@ -52,10 +52,11 @@ Bpe learn(const Flags& flags, const BpeTrainOptions& options, std::int64_t all_b
     before += in_file;
   }
   return trainer.train([](std::int64_t done, std::int64_t all) {
-    if (done == all)
+    if (done == all) {
       show_status("");
-    else if (done % 64 == 0)
+    } else if (done % 64 == 0) {
       show_status(fmt::format("learning: {} of {} tokens", done, all));
+    }
   });
 }
 

@@ -91,6 +91,7 @@ void export_model(const Run& run) {
   options.dtype = run.notes.settings.bf16_export ? DType::bf16 : DType::f32;
   if (const auto id = run.corpus.bpe.find(kEndOfText)) {
     options.bos_token_id = *id;
+    options.add_bos_token = true;  // every row of the training began so
     options.eos_token_id = *id;
   }
   save_gpt(run.model, run.folder.path(), options);

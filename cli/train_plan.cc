@@ -169,7 +169,7 @@ std::int64_t choose_vocab_size(std::int64_t bytes) {
   if (bytes < 300'000) return 512;
   if (bytes < 3'000'000) return 1024;
   if (bytes < 12'000'000) return 2048;
-  return bytes < 200'000'000 ? 4096 : 8192;
+  return 4096;
 }
 
 TrainPlan choose_plan(const TrainFlags& flags, std::int64_t vocab_size,
@@ -181,7 +181,7 @@ TrainPlan choose_plan(const TrainFlags& flags, std::int64_t vocab_size,
     plan.trainer = trainer_of(flags, tier->batch);
     const bool smallest = std::next(tier) == std::rend(kTiers);
     const double in_time = kBudgetSeconds * tokens_per_second(plan.model, flops);
-    const bool learns = in_time >= static_cast<double>(parameter_count(plan.model));
+    const bool learns = in_time >= 0.5 * static_cast<double>(parameter_count(plan.model));
     if (smallest || (training_tokens >= tier->from_tokens && (learns || !flags.d_model.empty()))) {
       break;
     }

@@ -37,7 +37,7 @@ def output_of(command, build):
     if words == "make test":
         return closing_line_of_tests(build)
     if words == "make demo":
-        words = "cephalo trace"
+        words = 'cephalo look "The cat sat on the mat"'
     path = os.pathsep.join([f"{build}/cli", f"{build}/examples", f"{build}/tests",
                             os.environ["PATH"]])
     result = subprocess.run(words, shell=True, cwd=ROOT, capture_output=True, text=True,

@@ -42,6 +42,35 @@ kernels::Rows columns_of(const TensorView& t, dim_t begin, dim_t count, dim_t ro
   return {addresses, count, dim, 1, t.dtype()};
 }
 
+// The width in panels of three vectors; what is left over as one or two of two vectors: one of a
+// single vector is slower, and zeros up to three would be multiplied for nothing (an eighth of all
+// work at a width of 256).
+struct Panels {
+  Panels(dim_t width, dim_t vector_lanes)
+      : lanes(vector_lanes), vectors((width + lanes - 1) / lanes) {
+    const dim_t left = vectors % kernels::kMaxColumns;
+    narrow = left == 1 && vectors > 1 ? 2 : (left == 0 ? 0 : 1);
+    narrow_columns = vectors == 1 ? 1 : 2;
+    wide = (vectors - narrow * narrow_columns) / kernels::kMaxColumns;
+  }
+  dim_t count() const { return wide + narrow; }
+  int columns(dim_t panel) const {
+    return panel < wide ? kernels::kMaxColumns : static_cast<int>(narrow_columns);
+  }
+  // Of the width: where a panel begins.
+  dim_t begin(dim_t panel) const {
+    const dim_t past = std::max<dim_t>(panel - wide, 0);
+    return lanes * (kernels::kMaxColumns * (panel - past) + narrow_columns * past);
+  }
+  dim_t width() const { return lanes * vectors; }  // with the zeros that fill the last vector
+
+  dim_t lanes;
+  dim_t vectors;
+  dim_t wide;    // panels of three vectors come first
+  dim_t narrow;  // panels of narrow_columns vectors
+  dim_t narrow_columns;
+};
+
 }  // namespace
 
 PackedLinear::PackedLinear(const TensorView& weight, const TensorView& bias, DType steps)
@@ -57,21 +86,23 @@ PackedLinear::PackedLinear(const TensorView& weight, const TensorView& bias, DTy
 template <typename T>
 void PackedLinear::pack_rows(const TensorView& weight) {
   const auto& kernels = kernels::attend_kernels<T>(isa_);
-  const dim_t columns = kernels::kMaxColumns * kernels.lanes;
-  const dim_t panels = (width_ + columns - 1) / columns;
-  panels_ = Tensor::empty({d_in_ * panels * columns}, steps_);
+  const Panels panels(width_, kernels.lanes);
+  panels_ = Tensor::empty({d_in_ * panels.width()}, steps_);
   T* to = panels_.mutable_data_as<T>();
-  const Region region{.pieces = panels,
-                      .flops = static_cast<double>(panels_.numel()),
-                      .scratch_bytes = static_cast<std::size_t>(columns) * sizeof(void*)};
+  const Region region{
+      .pieces = panels.count(),
+      .flops = static_cast<double>(panels_.numel()),
+      .scratch_bytes =
+          static_cast<std::size_t>(kernels::kMaxColumns * kernels.lanes) * sizeof(void*)};
   parallel_for(region, [&](dim_t panel, std::byte* scratch) {
     auto** addresses = reinterpret_cast<const void**>(scratch);
-    const dim_t first = panel * columns;
+    const dim_t first = panels.begin(panel);
+    const dim_t columns = panels.columns(panel) * panels.lanes;
     const dim_t count = std::min(columns, width_ - first);
     for (dim_t k = 0; k < d_in_; k += kDepth) {
       const dim_t depth = std::min(kDepth, d_in_ - k);
       kernels.pack_lanes(rows_of(weight, first, count, k, depth, addresses), T{1}, columns,
-                         to + k * panels * columns + panel * depth * columns);
+                         to + k * panels.width() + depth * first);
     }
   });
 }
@@ -79,10 +110,10 @@ void PackedLinear::pack_rows(const TensorView& weight) {
 template <typename T>
 void PackedLinear::pack_columns(const TensorView& weight) {
   const auto& kernels = kernels::attend_kernels<T>(isa_);
-  const dim_t columns = kernels::kMaxColumns * kernels.lanes;
-  const dim_t panels = (width_ + columns - 1) / columns;
-  panels_ = Tensor::empty({d_in_ * panels * columns}, steps_);
+  const Panels panels(width_, kernels.lanes);
+  panels_ = Tensor::empty({d_in_ * panels.width()}, steps_);
   T* to = panels_.mutable_data_as<T>();
+  const dim_t middle = panels.begin(panels.wide);  // wide panels before, narrow ones from there on
   std::atomic<bool> finite{true};
   const Region region{.pieces = (d_in_ + kStrip - 1) / kStrip,
                       .flops = static_cast<double>(panels_.numel())};
@@ -92,10 +123,16 @@ void PackedLinear::pack_columns(const TensorView& weight) {
     const dim_t k = begin / kDepth * kDepth;
     const dim_t depth = std::min(kDepth, d_in_ - k);
     const dim_t count = std::min(kStrip, d_in_ - begin);
-    if (!kernels.pack_slices(columns_of(weight, begin, count, 0, width_, addresses), columns,
-                             depth * columns, to + k * panels * columns + (begin - k) * columns)) {
-      finite = false;
-    }
+    const auto pack = [&](dim_t from, dim_t until, int vectors) {
+      if (from >= until) return;
+      const dim_t columns = vectors * panels.lanes;
+      const kernels::Rows part =
+          columns_of(weight, begin, count, from, std::min(until, width_) - from, addresses);
+      T* at = to + k * panels.width() + depth * from + (begin - k) * columns;
+      if (!kernels.pack_slices(part, columns, depth * columns, at)) finite = false;
+    };
+    pack(0, middle, kernels::kMaxColumns);
+    pack(middle, panels.width(), static_cast<int>(panels.narrow_columns));
   });
   finite_ = finite;
 }
@@ -106,14 +143,13 @@ void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out,
   const auto& kernels = kernels::gemm_kernels<T>(isa_);
   const auto& packing = kernels::attend_kernels<T>(isa_);
   const dim_t rows = x.dim(0);
-  const dim_t columns = kernels::kMaxColumns * kernels.lanes;
-  const dim_t panels = (width_ + columns - 1) / columns;
+  const Panels panels(width_, kernels.lanes);
   const dim_t row_block = std::min(kRowBlock, round_up(rows, kernels.rows));
   const dim_t row_blocks = (rows + row_block - 1) / row_block;
   // Few rows are shared out by columns; what must be finished row by row is not.
   const dim_t wanted = (4 * threads() + row_blocks - 1) / row_blocks;
   const dim_t groups =
-      epilogue.finish != nullptr ? 1 : std::clamp<dim_t>(wanted, 1, (panels + 3) / 4);
+      epilogue.finish != nullptr ? 1 : std::clamp<dim_t>(wanted, 1, (panels.count() + 3) / 4);
   const T* bias = bias_.numel() > 0 ? bias_.data_as<T>() : nullptr;
   const T* b = panels_.data_as<T>();
   T* c = out.mutable_data_as<T>();
@@ -130,8 +166,8 @@ void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out,
     auto** addresses = reinterpret_cast<const void**>(a + row_block * kDepth);
     const dim_t row = piece / groups * row_block;
     const dim_t count = std::min(row_block, rows - row);
-    const dim_t panel_begin = piece % groups * panels / groups;
-    const dim_t panel_end = (piece % groups + 1) * panels / groups;
+    const dim_t panel_begin = piece % groups * panels.count() / groups;
+    const dim_t panel_end = (piece % groups + 1) * panels.count() / groups;
     for (dim_t k = 0; k < d_in_; k += kDepth) {
       const dim_t depth = std::min(kDepth, d_in_ - k);
       if (across) {
@@ -142,9 +178,10 @@ void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out,
       }
       const bool last = k + depth == d_in_;
       for (dim_t panel = panel_begin; panel < panel_end; ++panel) {
-        const dim_t column = panel * columns;
-        kernels.multiply_panel({a, b + k * panels * columns + panel * depth * columns, depth, count,
-                                std::min(columns, width_ - column), kernels::kMaxColumns,
+        const dim_t column = panels.begin(panel);
+        const int vectors = panels.columns(panel);
+        kernels.multiply_panel({a, b + k * panels.width() + depth * column, depth, count,
+                                std::min(vectors * panels.lanes, width_ - column), vectors,
                                 c + row * c_stride + column, c_stride, k == 0 && !epilogue.add,
                                 last && bias != nullptr ? bias + column : nullptr});
       }

@@ -54,7 +54,7 @@ class PackedLinear {
   dim_t d_in_;
   DType steps_;
   Isa isa_;        // whose layout this is
-  Tensor panels_;  // [d_in / depth][width / columns][depth][columns]
+  Tensor panels_;  // [d_in / depth][panel][depth][the panel's columns]
   Tensor bias_;    // [width], or empty
   bool finite_ = true;
 };

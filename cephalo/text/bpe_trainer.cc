@@ -26,10 +26,11 @@ struct BpeTrainer::Counts {
       place = static_cast<std::uint32_t>(pieces.size());
       pieces.push_back(piece);
       counts.push_back(0);
-      if (pieces.size() > index.room())
+      if (pieces.size() > index.room()) {
         index = StringIndex(pieces, 2 * pieces.size());
-      else
+      } else {
         index.insert(pieces, place);
+      }
     }
     ++counts[place];
   }

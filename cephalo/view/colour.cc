@@ -25,23 +25,8 @@ double luminance(Colour c) {
   return 0.2126 * linear(c.red) + 0.7152 * linear(c.green) + 0.0722 * linear(c.blue);
 }
 
-int distance(Colour a, Colour b) {
-  const int red = a.red - b.red;
-  const int green = a.green - b.green;
-  const int blue = a.blue - b.blue;
-  return red * red + green * green + blue * blue;
-}
-
-// Colours 16 to 231 are a cube of six levels, 232 to 255 greys.
-Colour colour_of(int index) {
-  constexpr std::uint8_t kLevels[] = {0, 95, 135, 175, 215, 255};
-  if (index >= 232) {
-    const auto grey = static_cast<std::uint8_t>(8 + 10 * (index - 232));
-    return {grey, grey, grey};
-  }
-  const int place = index - 16;
-  return {kLevels[place / 36], kLevels[place / 6 % 6], kLevels[place % 6]};
-}
+// Dark blues, greys, then olive to yellow: each lighter than the one before.
+constexpr int kIndexed[] = {17, 18, 239, 60, 243, 101, 144, 179, 185, 221};
 
 }  // namespace
 
@@ -62,12 +47,9 @@ Colour ink_on(Colour background) {
   return luminance(background) > kEven ? Colour{0, 0, 0} : Colour{255, 255, 255};
 }
 
-int indexed_colour(Colour colour) {
-  int best = 16;
-  for (int index = 17; index < 256; ++index) {
-    if (distance(colour, colour_of(index)) < distance(colour, colour_of(best))) best = index;
-  }
-  return best;
+int indexed_cividis(double x) {
+  constexpr auto kLast = static_cast<double>(std::size(kIndexed) - 1);
+  return kIndexed[std::lround(std::clamp(x, 0.0, 1.0) * kLast)];
 }
 
 }  // namespace cephalo

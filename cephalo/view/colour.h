@@ -16,7 +16,8 @@ Colour cividis(double x);
 // Black or white, whichever can be read on it better.
 Colour ink_on(Colour background);
 
-// Its nearest among the 240 colours above 16 that terminals of 256 colours share.
-int indexed_colour(Colour colour);
+// Ten steps of the map in the 256 colours that terminals share; the nearest ones would stray into
+// green and pink.
+int indexed_cividis(double x);
 
 }  // namespace cephalo

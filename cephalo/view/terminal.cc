@@ -6,6 +6,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "cephalo/view/colour.h"
+
 namespace cephalo {
 namespace {
 
@@ -14,10 +16,20 @@ constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
 constexpr const char* kAsciiShades[] = {".", ":", "+", "#", "@"};
 constexpr double kLevels[] = {0.05, 0.25, 0.5, 0.75};  // where a darker one begins
 
-// The escape codes for one colour; `part` is 38 for letters and 48 for what is behind them.
-std::string code(int part, Colour c, ColourDepth depth) {
-  if (depth == ColourDepth::indexed) return fmt::format("\x1b[{};5;{}m", part, indexed_colour(c));
+// The escape codes for the colour of a weight; `part` is 38 for letters and 48 for their ground.
+std::string code(int part, double weight, const TerminalStyle& style) {
+  if (style.colours == ColourDepth::indexed) {
+    return fmt::format("\x1b[{};5;{}m", part, indexed_cividis(weight));
+  }
+  const Colour c = cividis(weight);
   return fmt::format("\x1b[{};2;{};{};{}m", part, c.red, c.green, c.blue);
+}
+
+// Letters that can be read on that colour.
+std::string ink_code(double weight, const TerminalStyle& style) {
+  const bool dark = ink_on(cividis(weight)) == Colour{0, 0, 0};
+  if (style.colours == ColourDepth::indexed) return dark ? "\x1b[38;5;16m" : "\x1b[38;5;231m";
+  return dark ? "\x1b[38;2;0;0;0m" : "\x1b[38;2;255;255;255m";
 }
 
 // Two rows in one line of characters: the upper half of each is the first row's.
@@ -32,8 +44,8 @@ std::string half_blocks(const TensorView& cells, dim_t row, const TerminalStyle&
       continue;
     }
     const dim_t front = upper ? row : row + 1;
-    line += code(38, cividis(cells.at({front, x})), style.colours);
-    if (upper && lower) line += code(48, cividis(cells.at({row + 1, x})), style.colours);
+    line += code(38, cells.at({front, x}), style);
+    if (upper && lower) line += code(48, cells.at({row + 1, x}), style);
     line += fmt::format("{}{}", upper ? "▀" : "▄", kReset);
   }
   return line;
@@ -45,17 +57,16 @@ std::string shades(const TensorView& cells, dim_t row, const TerminalStyle& styl
     const double weight = cells.at({row, x});
     line += x > row                              ? " "
             : style.colours == ColourDepth::none ? shade(weight, style)
-                                                 : painted(" ", cividis(weight), style);
+                                                 : painted(" ", weight, style);
   }
   return line;
 }
 
 }  // namespace
 
-std::string painted(std::string_view text, Colour background, const TerminalStyle& style) {
+std::string painted(std::string_view text, double weight, const TerminalStyle& style) {
   if (style.colours == ColourDepth::none) return std::string(text);
-  return code(48, background, style.colours) + code(38, ink_on(background), style.colours) +
-         std::string(text) + kReset;
+  return code(48, weight, style) + ink_code(weight, style) + std::string(text) + kReset;
 }
 
 std::string bold(std::string_view text, const TerminalStyle& style) {
@@ -77,12 +88,11 @@ std::string shade(double weight, const TerminalStyle& style) {
 std::string legend(const TerminalStyle& style) {
   if (style.colours != ColourDepth::none) {
     std::string strip;
-    for (int step = 0; step <= 10; ++step) strip += painted(" ", cividis(step / 10.0), style);
+    for (int step = 0; step <= 10; ++step) strip += painted(" ", step / 10.0, style);
     return fmt::format("0 {} 1", strip);
   }
-  std::string line = shade(0.0, style) + " below 0.05";
-  for (const double level : kLevels)
-    line += fmt::format("  {} from {}", shade(level, style), level);
+  std::string line = shade(0.0, style) + " 0";
+  for (const double level : kLevels) line += fmt::format("  {} {}", shade(level, style), level);
   return line;
 }
 

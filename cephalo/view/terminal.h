@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "cephalo/core/tensor.h"
-#include "cephalo/view/colour.h"
 
 namespace cephalo {
 
@@ -17,8 +16,8 @@ struct TerminalStyle {
   dim_t width = 80;  // columns
 };
 
-// Text on a ground of that colour; as it is where there are no colours.
-std::string painted(std::string_view text, Colour background, const TerminalStyle& style);
+// Text on the colour of a weight from 0 to 1; as it is where there are no colours.
+std::string painted(std::string_view text, double weight, const TerminalStyle& style);
 std::string bold(std::string_view text, const TerminalStyle& style);
 
 // ".98", or "1.0": a weight in three columns

@@ -107,7 +107,14 @@ class Generate(unittest.TestCase):
             result = cephalo("generate", "a", "--model", MODEL, flag, value)
             self.assertEqual(result.returncode, 2, flag)
             self.assertIn(flag.encode(), result.stderr)
-        self.assertEqual(cephalo("generate", "a").returncode, 2)
+
+    def test_without_a_folder_the_built_in_model_speaks(self):
+        ours = cephalo("generate", "Once upon", "--new-tokens", 5)
+        folder = cephalo("generate", "Once upon", "--new-tokens", 5, "--model",
+                         ROOT / "models/cephalo-small")
+        self.assertEqual(ours.returncode, 0, ours.stderr)
+        self.assertTrue(ours.stdout.startswith(b"Once upon"))
+        self.assertEqual(ours.stdout, folder.stdout)
 
 
 if __name__ == "__main__":

@@ -90,8 +90,6 @@ class Tokenize(InFolder):
         see = "; see cephalo tokenize --help"
         self.refuses(2, f"say a TEXT, or a file with --file{see}")
         self.refuses(2, "--file: a TEXT is given too; one of them is enough", "a", "--file", "b")
-        self.refuses(2, "--vocab: say which vocabulary, for example one made by: cephalo tokenize "
-                        "train FILE -o FOLDER", "a")
         self.refuses(2, f"unknown flag '--vocap' (did you mean --vocab?){see}", "a", "--vocap", "b")
         self.refuses(2, "--decode: '1x' is no token id (id 2 of the list)", "--decode",
                      "[0, 1, 1x]", "--vocab", VOCABULARY)

@@ -124,7 +124,8 @@ class Mistakes(unittest.TestCase):
         self.assertEqual(result.stderr, f"error: {message}\n")
 
     def test_C1_wrong_usage_is_one_line_and_status_2(self):
-        self.refuses(2, "say what to do, for example: cephalo trace; see cephalo --help")
+        self.refuses(2, "say what to do, for example: cephalo look \"The cat sat on the mat\"; see "
+                        "cephalo --help")
         self.refuses(2, "unknown word 'tarce' (did you mean trace?); see cephalo --help", "tarce")
         self.refuses(2, "unknown flag '--num-head' (did you mean --num-heads?); see cephalo trace "
                         "--help", "trace", "--num-head", "3")

@@ -96,6 +96,7 @@ class Train(InFolder):
             "merges.txt", "model.safetensors", "tokens.bin", "vocab.json"])
         out = self.folder / "model"
         self.assertEqual(json.loads((out / "config.json").read_text())["n_embd"], 16)
+        self.assertTrue(json.loads((out / "config.json").read_text())["add_bos_token"])
         lines = (out / "loss.csv").read_text().splitlines()
         self.assertEqual(lines[0],
                          "step,loss,learning_rate,gradient_norm,skipped,validation_loss")
@@ -174,6 +175,14 @@ class Interrupted(InFolder):
         self.assertIn(process.returncode, (130, 143))
         result = self.train("cut", "--resume", steps=self.newest("cut") + 2)
         self.assertIn("resumes at step", result.stdout)
+
+    def test_R1_the_echo_of_a_signal_is_no_second_one(self):
+        process = self.run_until("cut", 3, steps=4000)
+        process.send_signal(signal.SIGINT)  # as timeout(1) does: to the process, then to its group
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn("goes on", rest)
 
     def newest(self, out):
         found = self.checkpoints(out)

@@ -37,11 +37,19 @@ TEST(TerminalTest, ink_can_be_read_on_every_weight) {
   EXPECT_EQ(ink_on(cividis(1.0)), (Colour{0, 0, 0}));
 }
 
-TEST(TerminalTest, the_nearest_of_256_colours) {
-  EXPECT_EQ(indexed_colour({0, 0, 0}), 16);
-  EXPECT_EQ(indexed_colour({255, 255, 255}), 231);
-  EXPECT_EQ(indexed_colour({255, 0, 0}), 196);
-  EXPECT_EQ(indexed_colour({128, 128, 128}), 244);
+// Colours 16 to 231 are a cube of six levels, 232 to 255 greys.
+double lightness(int index) {
+  constexpr double kLevels[] = {0, 95, 135, 175, 215, 255};
+  if (index >= 232) return 8.0 + 10.0 * (index - 232);
+  const int place = index - 16;
+  return 0.2126 * kLevels[place / 36] + 0.7152 * kLevels[place / 6 % 6] +
+         0.0722 * kLevels[place % 6];
+}
+
+TEST(TerminalTest, the_map_in_256_colours_grows_lighter_too) {
+  for (int step = 1; step < 10; ++step) {
+    EXPECT_GT(lightness(indexed_cividis(step / 9.0)), lightness(indexed_cividis((step - 1) / 9.0)));
+  }
 }
 
 TEST(TerminalTest, hidden_cells_are_empty_and_a_weight_of_0_is_not) {
@@ -50,7 +58,7 @@ TEST(TerminalTest, hidden_cells_are_empty_and_a_weight_of_0_is_not) {
 }
 
 TEST(TerminalTest, without_colours_there_are_no_escape_codes) {
-  std::string all = painted("x", cividis(1.0), kPlain) + bold("x", kPlain) + legend(kPlain);
+  std::string all = painted("x", 1.0, kPlain) + bold("x", kPlain) + legend(kPlain);
   for (const std::string& line : draw_map(some_cells(), kPlain)) all += line;
   EXPECT_EQ(all.find('\x1b'), std::string::npos);
 }
