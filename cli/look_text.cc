@@ -78,8 +78,9 @@ std::string token_table(const LookRun& run, const TerminalStyle& style) {
   }
   flush();
   if (listed < std::ssize(ids)) {
-    table += fmt::format("the first {} of {} tokens; cephalo tokenize lists them all\n", listed,
-                         ids.size());
+    table += wrapped(fmt::format("the first {} of {} tokens; cephalo tokenize lists them all",
+                                 listed, ids.size()),
+                     static_cast<std::size_t>(style.width));
   }
   if (run.begun) {
     table +=
