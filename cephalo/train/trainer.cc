@@ -62,18 +62,19 @@ double Trainer::State::accumulate_gradients() {
   const dim_t all = options.accumulate * batch.targets.numel();
   double loss = 0.0;
   for (dim_t pass = 0; pass < options.accumulate; ++pass) {
-    batch.fill(rows, progress.rows);
+    batch.fill(rows, progress.rows + pass * options.batch);
     const auto block_loss = [&](dim_t first, const MutableTensorView& logits) {
       const TensorView targets = batch.targets.slice(0, first, first + logits.dim(0));
       return cross_entropy_share(logits, targets, all, logits);
     };
     PassOptions pass_options;
-    pass_options.call = static_cast<std::uint64_t>(progress.passes);
+    pass_options.call = static_cast<std::uint64_t>(progress.passes + pass);
     pass_options.workspace = &workspace;
     loss += model.train_pass(batch.ids, block_loss, gradients, pass_options);
-    ++progress.passes;
-    progress.rows += options.batch;
   }
+  // Only now: where a row could not be had, no part of the step was taken.
+  progress.passes += options.accumulate;
+  progress.rows += options.accumulate * options.batch;
   return loss;
 }
 

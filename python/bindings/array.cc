@@ -21,7 +21,11 @@ nb::object capsule_of(std::shared_ptr<Tensor> tensor) {
 }
 
 nb::object to_list(const TensorView& view) {
-  if (view.rank() == 0) return nb::float_(view.at({}));
+  if (view.rank() == 0) {
+    const double number = view.at({});
+    if (view.dtype() == DType::i64) return nb::int_(static_cast<std::int64_t>(number));
+    return nb::float_(number);
+  }
   nb::list list;
   for (dim_t i = 0; i < view.dim(0); ++i) list.append(to_list(view[i]));
   return list;
@@ -72,7 +76,8 @@ void bind_array(nb::module_& m) {
       .def_prop_ro("shape", &shape_tuple)
       .def_prop_ro("dtype", [](const Array& a) { return name(a.view().dtype()); })
       .def(
-          "tolist", [](const Array& a) { return to_list(a.view()); }, "Nested lists of floats.")
+          "tolist", [](const Array& a) { return to_list(a.view()); },
+          "Nested lists of floats, or ints.")
       .def("__len__", [](const Array& a) { return a.view().rank() == 0 ? 0 : a.view().dim(0); })
       .def("__getitem__", &Array::at, nb::arg("index"), "One entry of the first axis, not copied.")
       .def("__dlpack__",

@@ -244,6 +244,13 @@ AnyArray borrowed_to_python(const TensorView& view, nb::handle owner) {
   return nb::borrow<AnyArray>(nb::cast(Array(view, nb::borrow(owner))));
 }
 
+AnyArray borrowed_to_python(const MutableTensorView& view, nb::handle owner) {
+  if (kind_without_caller(view.dtype()) == Kind::numpy) {
+    return nb::borrow<AnyArray>(numpy_array<>(view, owner));
+  }
+  return nb::borrow<AnyArray>(nb::cast(Array(view, nb::borrow(owner), false)));
+}
+
 nb::object dlpack_object(const TensorView& view, nb::handle owner, bool read_only) {
   const auto dtype = to_dlpack(view.dtype());
   return read_only ? export_as<nb::array_api, nb::ro>(view, owner, dtype)

@@ -78,5 +78,7 @@ Kind kind_without_caller(DType dtype);
 
 // A read-only array of that kind over memory that `owner` keeps.
 AnyArray borrowed_to_python(const TensorView& view, nb::handle owner);
+// The same to write to.
+AnyArray borrowed_to_python(const MutableTensorView& view, nb::handle owner);
 
 }  // namespace cephalo::python

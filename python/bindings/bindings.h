@@ -25,4 +25,34 @@ void bind_layer_file(nb::module_& m);
 void bind_gradcheck(nb::module_& m);
 void bind_exercise(nb::module_& m);
 
+// text
+void bind_word_tokenizer(nb::module_& m);
+void bind_bpe(nb::module_& m);
+void bind_bpe_trainer(nb::module_& m);
+void bind_token_file(nb::module_& m);
+void bind_windows(nb::module_& m);
+
+// embed, model
+void bind_embedding(nb::module_& m);
+void bind_pipeline(nb::module_& m);
+void bind_gpt_gradients(nb::module_& m);
+void bind_gpt(nb::module_& m);
+void bind_builtin(nb::module_& m);
+void bind_generate(nb::module_& m);
+
+// train
+void bind_loss(nb::module_& m);
+void bind_adamw(nb::module_& m);
+void bind_sgd(nb::module_& m);
+void bind_clip(nb::module_& m);
+void bind_schedule(nb::module_& m);
+void bind_history(nb::module_& m);
+void bind_run_folder(nb::module_& m);
+void bind_trainer(nb::module_& m);
+
+// view
+void bind_recording(nb::module_& m);
+void bind_head_metrics(nb::module_& m);
+void bind_head_picture(nb::module_& m);
+
 }  // namespace cephalo::python

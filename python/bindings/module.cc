@@ -23,4 +23,26 @@ NB_MODULE(_cephalo, m) {
   bind_layer_file(m);
   bind_gradcheck(m);
   bind_exercise(m);
+  bind_word_tokenizer(m);
+  bind_bpe(m);
+  bind_bpe_trainer(m);
+  bind_token_file(m);
+  bind_windows(m);
+  bind_embedding(m);
+  bind_pipeline(m);
+  bind_gpt_gradients(m);
+  bind_gpt(m);
+  bind_builtin(m);
+  bind_generate(m);
+  bind_loss(m);
+  bind_adamw(m);
+  bind_sgd(m);
+  bind_clip(m);
+  bind_schedule(m);
+  bind_history(m);
+  bind_run_folder(m);
+  bind_trainer(m);
+  bind_recording(m);
+  bind_head_metrics(m);
+  bind_head_picture(m);
 }

@@ -172,6 +172,16 @@ void bind_facts(nb::class_<Layer>& layer) {
 
 }  // namespace
 
+std::unique_ptr<Layer> copy_of(const MultiHeadAttention& layer) {
+  MultiHeadAttentionOptions options = layer.options();
+  options.generator = nullptr;
+  options.seed = layer.seed();
+  return std::make_unique<Layer>(std::make_shared<MultiHeadAttention>(
+      options, [&](const std::string& name, const MutableTensorView& to) {
+        to.copy_from(layer.parameter(name));
+      }));
+}
+
 SeedArgument::SeedArgument(nb::handle seed, const char* layer) {
   if (seed.is_none()) return;
   if (nb::isinstance<Generator>(seed)) {

@@ -19,6 +19,9 @@ struct Layer {
   mutable std::shared_mutex turn;
 };
 
+// A layer of its own with the same parameters, in eval mode.
+std::unique_ptr<Layer> copy_of(const MultiHeadAttention& layer);
+
 // seed=: None, a number, or a TorchGenerator whose stream goes on.
 class SeedArgument {
  public:

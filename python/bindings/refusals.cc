@@ -28,7 +28,7 @@ std::string text_of(nb::handle object) {
 [[noreturn]] void refuse_dtype_called(const std::string& who, const std::string& dtype) {
   fail_type(
       fmt::format("{} is of dtype {}; taken are float32, float64, float16 and bfloat16, bool "
-                  "and integers in masks",
+                  "and integers in masks, int32 and int64 as token ids",
                   who, dtype));
 }
 

@@ -26,6 +26,14 @@ Value look_up(const std::string& word, const Words<Value, size>& words, const st
       fmt::format("{} is \"{}\"; there are {}", who, word, fmt::join(known, ", ")).c_str());
 }
 
+template <typename Value, std::size_t size>
+const char* word_for(Value wanted, const Words<Value, size>& words) {
+  for (const auto& [name, value] : words) {
+    if (value == wanted) return name;
+  }
+  return "";
+}
+
 constexpr Words<Engine, 3> kEngines = {
     {{"auto", Engine::automatic}, {"reference", Engine::reference}, {"fused", Engine::fused}}};
 constexpr Words<Engine, 2> kRequired = {
@@ -45,6 +53,20 @@ constexpr Words<Form, 7> kForms = {{{"separate", Form::separate},
                                     {"gpt2", Form::gpt2}}};
 constexpr Words<Align, 2> kAligns = {
     {{"bottom_right", Align::bottom_right}, {"top_left", Align::top_left}}};
+constexpr Words<WordTokenizer::Version, 2> kVersions = {
+    {{"v1", WordTokenizer::Version::v1}, {"v2", WordTokenizer::Version::v2}}};
+constexpr Words<ShuffleOrder, 2> kOrders = {
+    {{"counter", ShuffleOrder::counter}, {"torch", ShuffleOrder::torch}}};
+constexpr Words<Positions, 2> kPositions = {
+    {{"learned", Positions::learned}, {"rotary", Positions::rotary}}};
+constexpr Words<Activation, 2> kActivations = {
+    {{"gelu_tanh", Activation::gelu_tanh}, {"gelu_erf", Activation::gelu_erf}}};
+constexpr Words<GptNames, 2> kNames = {
+    {{"hugging_face", GptNames::hugging_face}, {"book", GptNames::book}}};
+constexpr Words<ParameterKind, 4> kKinds = {{{"matrix", ParameterKind::matrix},
+                                             {"bias", ParameterKind::bias},
+                                             {"norm", ParameterKind::norm},
+                                             {"embedding", ParameterKind::embedding}}};
 constexpr Words<DType, 4> kDTypes = {{{"float32", DType::f32},
                                       {"float64", DType::f64},
                                       {"float16", DType::f16},
@@ -86,6 +108,42 @@ Form form_of(const std::string& word, const char* function) {
 
 Align align_of(const std::string& word) {
   return look_up(word, kAligns, "positions: align");
+}
+
+WordTokenizer::Version version_of(const std::string& word) {
+  return look_up(word, kVersions, "WordTokenizer: version");
+}
+
+ShuffleOrder order_of(const std::string& word) {
+  return look_up(word, kOrders, "Windows: order");
+}
+
+Positions positions_of(const std::string& word) {
+  return look_up(word, kPositions, "Gpt: positions");
+}
+
+Activation activation_of(const std::string& word) {
+  return look_up(word, kActivations, "Gpt: activation");
+}
+
+GptNames names_of(const std::string& word) {
+  return look_up(word, kNames, "Gpt: names");
+}
+
+const char* word_of(ShuffleOrder order) {
+  return word_for(order, kOrders);
+}
+
+const char* word_of(Positions positions) {
+  return word_for(positions, kPositions);
+}
+
+const char* word_of(Activation activation) {
+  return word_for(activation, kActivations);
+}
+
+const char* word_of(ParameterKind kind) {
+  return word_for(kind, kKinds);
 }
 
 DType dtype_of(nb::handle dtype, const char* function) {

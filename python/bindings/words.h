@@ -7,6 +7,9 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/parameters.h"
+#include "cephalo/model/gpt_file.h"
+#include "cephalo/text/windows.h"
+#include "cephalo/text/words.h"
 
 namespace cephalo::python {
 
@@ -17,6 +20,17 @@ ScoresTap tap_of(const std::optional<std::string>& word);
 DropoutStream stream_of(const std::string& word, const char* function);
 Form form_of(const std::string& word, const char* function);
 Align align_of(const std::string& word);
+WordTokenizer::Version version_of(const std::string& word);
+ShuffleOrder order_of(const std::string& word);
+Positions positions_of(const std::string& word);
+Activation activation_of(const std::string& word);
+GptNames names_of(const std::string& word);
+
+// And back.
+const char* word_of(ShuffleOrder order);
+const char* word_of(Positions positions);
+const char* word_of(Activation activation);
+const char* word_of(ParameterKind kind);
 
 // "bfloat16", numpy.float32, numpy.dtype("float32") or torch.float32.
 DType dtype_of(nanobind::handle dtype, const char* function);

@@ -4,14 +4,12 @@ import math
 from array import array
 
 from . import _cephalo
-from ._html import colour, escape, save_page
+from ._html import CAPTION, STYLE, colour, escape, legend, save_page, short
 
 EXACT = 64  # tokens up to which every weight is drawn; above, so many cells per side
 _CHUNK = 64
 _SHADES = " ░▒▓█"  # next to nothing, then up to a quarter, a half ...
 _HIDDEN = "·"
-_CAPTION = "row = query, looks at → column = key"
-_STYLE = "background:#fff;color:#222;font:13px sans-serif;padding:8px"
 
 
 class Look:
@@ -21,17 +19,18 @@ class Look:
     are groups of tokens, and a number is the largest weight of its group.
     """
 
-    def __init__(self, title, heads, q_tokens, kv_tokens, pooled):
+    def __init__(self, title, heads, q_tokens, kv_tokens, pooled, names=None):
         self.title = title
         self.heads = heads
         self.q_tokens = q_tokens  # names of the queries
         self.kv_tokens = kv_tokens  # names of the keys
         self.pooled = pooled
+        self.names = names or [f"head {h}" for h in range(len(heads))]
 
     def _repr_html_(self):
         maps = "".join(self._head(h) for h in range(len(self.heads)))
-        return (f'<div style="{_STYLE}"><b>{escape(self.title)}</b><br>{escape(self._caption())}'
-                f'<br>{_legend()}<div style="display:flex;flex-wrap:wrap;gap:12px">{maps}</div></div>')
+        return (f'<div style="{STYLE}"><b>{escape(self.title)}</b><br>{escape(self._caption())}'
+                f'<br>{legend()}<div style="display:flex;flex-wrap:wrap;gap:12px">{maps}</div></div>')
 
     def save(self, path):
         """The same as a page of its own, which needs nothing else."""
@@ -42,8 +41,8 @@ class Look:
         names = self._row_names()
         margin = max(map(len, names), default=0)
         lines = [self.title, self._caption(), f"0 '{_SHADES}' 1, {_HIDDEN} hidden"]
-        for h, rows in enumerate(self.heads):
-            lines.append(f"head {h}")
+        for head, rows in zip(self.names, self.heads):
+            lines.append(head)
             for name, row in zip(names, rows):
                 cells = "".join(_shade(weight) * wide for weight in row)
                 lines.append(f"  {name:>{margin}} |{cells}|")
@@ -51,15 +50,15 @@ class Look:
 
     def _caption(self):
         if not self.pooled:
-            return _CAPTION
+            return CAPTION
         cells = f"{len(self.heads[0])} × {len(self.heads[0][0])}"
-        return (f"{_CAPTION}; {len(self.q_tokens)} × {len(self.kv_tokens)} tokens pooled into "
+        return (f"{CAPTION}; {len(self.q_tokens)} × {len(self.kv_tokens)} tokens pooled into "
                 f"{cells} cells, each the largest weight in it")
 
     def _row_names(self):
         if self.pooled:
             return [_span(i, len(self.heads[0]), self.q_tokens) for i in range(len(self.heads[0]))]
-        return [_short(name) for name in self.q_tokens]
+        return [short(name) for name in self.q_tokens]
 
     def _head(self, h):
         """One head as SVG: no script, no reference, a title for every cell."""
@@ -69,9 +68,9 @@ class Look:
             q_names = [_span(i, len(rows), q_names) for i in range(len(rows))]
             kv_names = [_span(j, len(rows[0]), kv_names) for j in range(len(rows[0]))]
         picture = _Picture(len(rows), len(kv_names), q_names, kv_names)
-        label = escape(f"head {h}: {_CAPTION}")
-        return (f'<div><div style="font-weight:bold">head {h}</div><svg role="img" aria-label="{label}"'
-                f' width="{picture.width}" height="{picture.height}">{picture.labels(self.pooled)}'
+        label = escape(f"{self.names[h]}: {CAPTION}")
+        return (f'<div><div style="font-weight:bold">{escape(self.names[h])}</div><svg role="img" '
+                f'aria-label="{label}" width="{picture.width}" height="{picture.height}">{picture.labels(self.pooled)}'
                 f"{picture.cells(rows)}</svg></div>")
 
 
@@ -83,7 +82,7 @@ class _Picture:
         self.cell = 20 if longest <= 12 else 14 if longest <= 24 else 9
         self.font = 11 if self.cell > 9 else 8
         self.q_names, self.kv_names = q_names, kv_names
-        letters = max((len(_short(name)) for name in [*q_names, *kv_names]), default=0)
+        letters = max((len(short(name)) for name in [*q_names, *kv_names]), default=0)
         self.margin = 8 + round(0.65 * self.font * letters)
         self.width = self.margin + columns * self.cell + 2
         self.height = self.margin + rows * self.cell + 2
@@ -94,11 +93,11 @@ class _Picture:
         for i in range(0, len(self.q_names), step):
             y = self.margin + (i + 0.5) * self.cell + 0.35 * self.font
             parts.append(f'<text x="{self.margin - 4}" y="{y:.1f}" text-anchor="end">'
-                         f"{escape(_short(self.q_names[i]))}</text>")
+                         f"{escape(short(self.q_names[i]))}</text>")
         for j in range(0, len(self.kv_names), step):
             x, y = self.margin + (j + 0.5) * self.cell + 0.35 * self.font, self.margin - 4
             parts.append(f'<text transform="translate({x:.1f} {y}) rotate(-90)">'
-                         f"{escape(_short(self.kv_names[j]))}</text>")
+                         f"{escape(short(self.kv_names[j]))}</text>")
         return "".join(parts) + "</g>"
 
     def cells(self, rows):
@@ -117,27 +116,10 @@ class _Picture:
                 f'<rect x="{self.margin}" y="{self.margin}" {size} fill="none" stroke="#888"/>')
 
 
-def _legend():
-    steps = "".join(f'<rect x="{18 + 12 * n}" y="2" width="12" height="12" fill="{colour(n / 10)}"/>'
-                    for n in range(11))
-    return ('<svg role="img" aria-label="colours: white is 0, dark blue is 1, hatched is hidden" '
-            'width="270" height="18"><g font-size="11" font-family="monospace" fill="#222">'
-            f'<text x="4" y="12">0</text>{steps}<rect x="18" y="2" width="132" height="12" fill="none" '
-            'stroke="#888"/><text x="154" y="12">1</text><path stroke="#ccc" d="M176 14l12 -12M182 14l6 -6'
-            'M176 8l6 -6"/><rect x="176" y="2" width="12" height="12" fill="none" stroke="#888"/>'
-            '<text x="194" y="12">hidden</text></g></svg>')
-
-
 def _shade(weight):
     if weight is None:
         return _HIDDEN
     return _SHADES[0 if weight < 0.01 else min(math.ceil(4 * weight), 4)]
-
-
-def _short(name):
-    """A token in one line of at most 12 letters."""
-    name = "".join(letter if letter.isprintable() else "␣" for letter in name)
-    return name if len(name) <= 12 else name[:11] + "…"
 
 
 def _span(cell, cells, names):

@@ -45,3 +45,31 @@ class SimpleAttention(NamedTuple):
 
     context: Any  # x's shape
     weights: Any  # [tokens, tokens] or [batch, tokens, tokens]
+
+
+class WindowBatch(NamedTuple):
+    """What Windows gives; each int64 [batch, context_length]."""
+
+    inputs: Any
+    targets: Any  # one token further on
+
+
+class TrainPass(NamedTuple):
+    """What gpt.train_pass gives."""
+
+    loss: float
+    gradients: Any  # GptGradients: name -> array
+
+
+class Generated(NamedTuple):
+    """What gpt.generate gives."""
+
+    ids: list  # the new ones, a stop token included
+    text: str | None  # of the new ones, without a stop token; None for a model without a tokenizer
+    stopped: bool  # by a stop token or by on_token
+    prompt_seconds: float  # until the prompt had been read
+    seconds: float  # for the new tokens
+
+    @property
+    def tokens_per_second(self):
+        return len(self.ids) / self.seconds if self.seconds > 0 else 0.0

@@ -3,10 +3,9 @@
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from ._html import escape, save_page
+from ._html import STYLE, escape, save_page
 
 _ROWS, _COLUMNS = 6, 8
-_STYLE = "background:#fff;color:#222;font:13px sans-serif;padding:8px"
 _CELL = "padding:1px 6px;text-align:right;font:12px monospace;border:1px solid #ddd"
 
 
@@ -42,7 +41,7 @@ class Trace(dict):
         return "\n".join(lines)
 
     def _repr_html_(self):
-        parts = [f'<div style="{_STYLE}"><b>{escape(self.title)}</b>']
+        parts = [f'<div style="{STYLE}"><b>{escape(self.title)}</b>']
         for (number, name), steps in groupby(self.steps, key=lambda s: (s.number, s.name)):
             parts.append(f'<h4 style="margin:10px 0 2px">{escape(number)} {escape(name)}</h4>'
                          '<div style="display:flex;flex-wrap:wrap;gap:4px 24px">')
@@ -73,10 +72,14 @@ def _corner(step):
     rows, columns = step.shape[-2:]
     lines = []
     for i in range(min(rows, _ROWS)):
-        cells = [f"{number:.4f}" for number in numbers[i].tolist()[:_COLUMNS]]
+        cells = [_number(number) for number in numbers[i].tolist()[:_COLUMNS]]
         cells += ["…"] if columns > _COLUMNS else []
         lines.append("<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>")
     leading = "0, " * (len(step.shape) - 2)
     part = f"{step.key}[{leading}:{min(rows, _ROWS)}, :{min(columns, _COLUMNS)}]"
     return (f'<div style="color:#666">{escape(part)}</div>'
             f'<table style="border-collapse:collapse">{"".join(lines)}</table>')
+
+
+def _number(number):
+    return str(number) if isinstance(number, int) else f"{number:.4f}"

@@ -59,6 +59,7 @@ def test_every_public_name_has_a_docstring_and_a_stub():
         assert thing.__doc__, name
         assert re.search(rf"^(def|class) {name}\b|^{name}\b", stub, re.MULTILINE), name
     assert (PACKAGE / "py.typed").exists()
+    assert "std::" not in stub  # a type that Python cannot be given
 
 
 def test_python_m_cephalo_is_the_command_line():

@@ -1,0 +1,106 @@
+#include "cephalo/model/generate.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <shared_mutex>
+
+#include "bindings/arrays.h"
+#include "bindings/attend.h"
+#include "bindings/bindings.h"
+#include "bindings/callback.h"
+#include "bindings/gpt.h"
+#include "bindings/ids.h"
+#include "bindings/random.h"
+#include "bindings/text.h"
+
+namespace cephalo::python {
+namespace {
+
+// The new text; a token that ended it is no part of it.
+nb::object text_of(const Model& model, const Generated& found,
+                   const std::vector<std::int64_t>& stop) {
+  if (!model.tokenizer) return nb::none();
+  std::string bytes;
+  for (std::size_t k = 0; k < found.ids.size(); ++k) {
+    const std::int64_t id = found.ids[k];
+    const bool ends = k + 1 == found.ids.size() && std::count(stop.begin(), stop.end(), id) > 0;
+    if (ends || id >= model.tokenizer->vocab_size()) continue;
+    bytes += model.tokenizer->token(static_cast<TokenId>(id));
+  }
+  return to_str(bytes);
+}
+
+nb::object generate_python(Model& self, const nb::object& prompt, dim_t new_tokens,
+                           double temperature, dim_t top_k, double top_p, std::uint64_t seed,
+                           const std::optional<std::vector<std::int64_t>>& stop,
+                           std::optional<bool> begin, const nb::object& on_token, bool cached,
+                           std::optional<int> threads) {
+  const Callback told(on_token, "generate", "on_token");
+  const std::vector<std::int64_t> ids = self.ids_of(prompt, begin, "generate", "prompt");
+  GenerateOptions options{.new_tokens = new_tokens,
+                          .sampling = {temperature, top_k, top_p},
+                          .seed = seed,
+                          .cached = cached,
+                          .threads = threads.value_or(0)};
+  if (stop) {
+    options.stop_tokens = *stop;
+  } else if (self.config.eos_token_id) {
+    options.stop_tokens = {*self.config.eos_token_id};
+  }
+  Generated found;
+  {
+    const nb::gil_scoped_release released;
+    self.prepare_once();
+    std::shared_lock turn(self.turn);
+    options.on_token = [&](std::int64_t id) {
+      const Unlocked open(turn);
+      const nb::gil_scoped_acquire held;
+      check_signals();
+      bool goes_on = true;
+      if (told.given()) {
+        told.call([&](const nb::object& said) { goes_on = !said.is(nb::bool_(false)); }, id);
+      }
+      return goes_on;
+    };
+    found = generate(self.gpt, ids, options);
+  }
+  return result_type("Generated")(to_list(found.ids), text_of(self, found, options.stop_tokens),
+                                  found.stopped, found.prompt_seconds, found.seconds);
+}
+
+std::int64_t sample(const AnyArray& logits, double temperature, dim_t top_k, double top_p,
+                    Generator& generator) {
+  const ArrayIn numbers(logits, "sample_token", "logits");
+  const nb::gil_scoped_release released;
+  const GeneratorTurn turn(&generator);
+  return sample_token(numbers, {temperature, top_k, top_p}, *turn.stream());
+}
+
+}  // namespace
+
+void bind_generate(nb::module_& m) {
+  const nb::object model = m.attr("Gpt");
+  nb::setattr(
+      model, "generate",
+      nb::cpp_function(
+          &generate_python, nb::name("generate"), nb::scope(model), nb::is_method(), "prompt"_a,
+          "new_tokens"_a = 100, nb::kw_only(), "temperature"_a = 1.0, "top_k"_a = 0,
+          "top_p"_a = 1.0, "seed"_a = 123, "stop"_a = nb::none(), "begin"_a = nb::none(),
+          "on_token"_a = nb::none(), "cached"_a = true, "threads"_a = nb::none(),
+          R"(Continues a prompt: text, or ids of one sequence -> Generated(ids, text, stopped, ...).
+
+temperature: 0 for always the likeliest. top_k: only from the k likeliest; top_p: only from the
+likeliest that together reach p. stop: ids that end the text; None: eos_token_id, [] for none.
+begin: put the token that begins a text before the prompt; None: as config.json says.
+on_token(id) is told of every token as it comes; when it returns False the text ends there.
+cached=False: every token anew through the whole window, to compare with.)"));
+  m.def("sample_token", &sample, "logits"_a, "temperature"_a = 1.0, "top_k"_a = 0, "top_p"_a = 1.0,
+        nb::kw_only(), "generator"_a,
+        "logits: [vocab_size] -> an id: temperature, then top_k, then top_p, then one draw from a\n"
+        "TorchGenerator.");
+}
+
+}  // namespace cephalo::python

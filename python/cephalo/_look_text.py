@@ -1,0 +1,186 @@
+"""cephalo.look(text): what every head of a model looks at, and what comes next."""
+
+import functools
+import os
+from typing import Any, NamedTuple
+
+from . import _cephalo
+from ._html import CAPTION, STYLE, colour, escape, legend, save_page, short
+from ._look import EXACT, Look
+
+PROBE = 50  # tokens of the probe, where they fit
+_CELLS = 24  # of a small map, at most
+_SHADES = 16  # colours of a small map
+_LINKS = 3
+
+
+class HeadLook(NamedTuple):
+    """What one head looks at."""
+
+    layer: int
+    head: int
+    labels: list  # (label, score): patterns of its weights, not effects on the output
+    links: list  # (query, key, weight): where queries look most, the strongest first
+    metrics: Any  # HeadMetrics on the text
+    probe: Any  # ProbeScores, or None where the model is too small for a probe
+
+
+class TextLook:
+    """A text seen by a model; shows itself as HTML or as text.
+
+    tokens: their names. heads: a HeadLook each, layer by layer. predictions: (token, probability).
+    recording: has the weights of any head.
+    """
+
+    def __init__(self, text, model, recording, probe, top):
+        self.text = text
+        self.model = model
+        self.recording = recording
+        self.ids = recording.ids
+        self.tokens = [_name(model, id) for id in self.ids]
+        self.reports = _cephalo.report_heads(recording, probe)
+        self.heads = [_head_look(recording, report) for report in self.reports]
+        self.predictions = [(_name(model, id), share) for id, share in recording.predictions(top)]
+
+    @property
+    def title(self):
+        return (f"{self.model.name}: {self.recording.num_layers} layers × "
+                f"{self.recording.num_heads} heads, {len(self.tokens)} tokens")
+
+    def head(self, layer, head):
+        """One head in full, as layer.look shows it: weight by weight up to 64 tokens."""
+        name = f"layer {layer} head {head}{_labels(self._at(layer, head))}"
+        pooled = len(self.tokens) > EXACT
+        if pooled:
+            weights = self.recording.pooled(layer, head, EXACT).largest.tolist()
+        else:
+            weights = self.recording.weights(layer, heads=[head])[0].tolist()
+        visible = [[weight if j <= i else None for j, weight in enumerate(row)]
+                   for i, row in enumerate(weights)]
+        return Look(self.title, [visible], self.tokens, self.tokens, pooled, [name])
+
+    def token(self, index):
+        """What one token, by its index, looks at most in each head: (layer, head, key, weight), ...
+        the strongest first."""
+        found = []
+        for layer in range(self.recording.num_layers):
+            rows = self.recording.weights(layer, rows=[range(len(self.tokens))[index]]).tolist()
+            for head, (row,) in enumerate(rows):
+                key = max(range(len(row)), key=row.__getitem__)
+                found.append((layer, head, key, row[key]))
+        return sorted(found, key=lambda link: -link[3])
+
+    def picture(self, layer=None, head=None):
+        """A Picture of the heads (of one layer, of one head), to save as PNG."""
+        if head is not None:
+            return _cephalo.draw_head(self.recording, self._report(layer, head), self.text, self.tokens)
+        reports = [r for r in self.reports if layer is None or r.layer == layer]
+        return _cephalo.draw_heads(self.recording, reports, self.text, self.tokens)
+
+    def save(self, path):
+        """What a notebook shows, as a page of its own, which needs nothing else."""
+        save_page(path, self.title, self._repr_html_())
+
+    def _report(self, layer, head):
+        found = [r for r in self.reports if (r.layer, r.head) == (layer, head)]
+        if not found:
+            raise ValueError(f"look: there is no layer {layer} head {head}: the model has "
+                             f"{self.recording.num_layers} layers of {self.recording.num_heads} heads")
+        return found[0]
+
+    def _at(self, layer, head):
+        return self.heads[self.reports.index(self._report(layer, head))]
+
+    def __repr__(self):
+        lines = [f'"{self.text}"', self.title, "tokens: " + " ".join(map(short, self.tokens)), ""]
+        for head in self.heads:
+            links = ", ".join(self._link(*link) for link in head.links)
+            lines.append(f"layer {head.layer} head {head.head}{_labels(head)}: {links}")
+        next_tokens = ", ".join(f"{short(name)} {share:.0%}" for name, share in self.predictions)
+        return "\n".join([*lines, "", f"next: {next_tokens}"])
+
+    def _link(self, query, key, weight):
+        return f"{short(self.tokens[query])} → {short(self.tokens[key])} {weight:.2f}"
+
+    def _repr_html_(self):
+        names = " ".join(f'<code style="background:#eee;padding:1px 3px">{escape(short(name))}</code>'
+                         for name in self.tokens)
+        layers = "".join(self._layer(layer) for layer in range(self.recording.num_layers))
+        return (f'<div style="{STYLE}"><b>{escape(self.text)}</b><br>{escape(self.title)}<br>{names}'
+                f"<br>{self._next()}<br>{escape(CAPTION)}<br>{legend()}{layers}</div>")
+
+    def _next(self):
+        shares = " · ".join(f"<code>{escape(short(name))}</code> {share:.0%}"
+                            for name, share in self.predictions)
+        return f"next token: {shares}"
+
+    def _layer(self, layer):
+        heads = "".join(self._small_map(head) for head in self.heads if head.layer == layer)
+        return (f'<h4 style="margin:10px 0 2px">layer {layer}</h4>'
+                f'<div style="display:flex;flex-wrap:wrap;gap:10px">{heads}</div>')
+
+    def _small_map(self, look):
+        """One head as SVG: a path for each shade, no script, no reference."""
+        cells = min(len(self.tokens), _CELLS)
+        rows = self.recording.pooled(look.layer, look.head, cells).largest.tolist()
+        size = 96 // len(rows) or 1
+        width = size * len(rows)
+        shades = {}
+        for i, row in enumerate(rows):
+            for j, weight in enumerate(row[:i + 1]):
+                shade = round(weight * _SHADES)
+                if shade > 0:
+                    shades.setdefault(shade, []).append(f"M{j * size} {i * size}h{size}v{size}h-{size}z")
+        paths = "".join(f'<path fill="{colour(shade / _SHADES)}" d="{"".join(parts)}"/>'
+                        for shade, parts in sorted(shades.items()))
+        links = "; ".join(self._link(*link) for link in look.links)
+        words = escape(f"layer {look.layer} head {look.head}{_labels(look)}: {links}")
+        return (f'<div style="width:{max(width, 96)}px"><svg role="img" aria-label="{words}" '
+                f'width="{width}" height="{width}"><title>{words}</title>{paths}'
+                f'<path fill="none" stroke="#888" d="M0.5 0.5V{width - 0.5}H{width - 0.5}z"/></svg>'
+                f'<div style="font-size:11px">{look.head}{escape(_labels(look))}</div></div>')
+
+
+def _labels(look):
+    return "".join(f" {label} {score:.2f}" for label, score in look.labels)
+
+
+def _name(model, id):
+    """A token in letters: a word without the space before it, what is no text as \\x.."""
+    piece = model.piece(id)
+    name = (piece[1:] if len(piece) > 1 and piece[:1] == b" " else piece)
+    return name.decode("utf-8", "backslashreplace") if piece else f"#{id}"
+
+
+def _head_look(recording, report):
+    links = _cephalo.strongest_links(recording, report.layer, report.head, _LINKS)
+    return HeadLook(report.layer, report.head, report.labels, links, report.metrics, report.probe)
+
+
+@functools.cache
+def _builtin():
+    model = _cephalo.builtin_model()
+    return model.prepare(), _probe(model)
+
+
+def _probe(model):
+    length = min(PROBE, _cephalo.longest_probe(model))
+    return _cephalo.probe_heads(model, length=length) if length else []
+
+
+def look(text, model=None, *, begin=True, top=5):
+    """What every head of a model looks at in a text, and what comes next -> TextLook
+
+    model: a Gpt with a tokenizer, a folder of one, or None for the built-in model. begin: with the
+    token that begins a text before it. top: so many of the likeliest next tokens.
+    """
+    if not isinstance(text, (str, bytes)):
+        raise TypeError("look: text must be str or bytes; a layer has look(x, tokens) as a method")
+    if model is None:
+        model, probe = _builtin()
+    else:
+        if isinstance(model, (str, os.PathLike)):
+            model = _cephalo.Gpt.load(model)
+        probe = _probe(model)
+    words = text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
+    return TextLook(words, model, _cephalo.Recording(model, text, begin), probe, top)
