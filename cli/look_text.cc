@@ -269,15 +269,17 @@ std::string best_heads(const LookRun& run, const TerminalStyle& style) {
 }
 
 std::string next_tokens(const LookRun& run, const TerminalStyle& style) {
-  constexpr dim_t kBar = 30;
   std::string out = bold("next token", style) + "\n";
   std::size_t width = 0;
   for (const Prediction& p : run.predictions) {
     width = std::max(width, display_width(in_quotes(run.model.piece(p.id))));
   }
+  constexpr dim_t kLongest = 30, kBeside = 14;  // indent, gaps and percent
+  const dim_t bar =
+      std::clamp(style.width - static_cast<dim_t>(width) - kBeside, dim_t{1}, kLongest);
   for (const Prediction& p : run.predictions) {
     out += fmt::format("  {}  {:5.1f} %  {}\n", padded(in_quotes(run.model.piece(p.id)), width),
-                       100.0 * p.probability, draw_bar(p.probability, kBar, style));
+                       100.0 * p.probability, draw_bar(p.probability, bar, style));
   }
   return out;
 }
