@@ -5,7 +5,7 @@ REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
 .PHONY: help demo test test-asan test-tsan test-neon test-wasm test-long test-torch fuzz build \
-        bench-peers bench docs fmt lint deps clean
+        wheel bench-peers bench docs fmt lint deps clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,9 +16,10 @@ demo: ## install what is missing, build, show attention step by step
 	@cmake --build $(BUILD) --target cephalo_cli
 	@$(BUILD)/cli/cephalo trace
 
-build: ## the library, the program, the tests
-	@tools/deps build test
-	@cmake --preset release -DCEPHALO_BUILD_TESTS=ON
+build: ## the library, the program, the Python package, the tests
+	@tools/deps build test python
+	@cmake --preset release -DCEPHALO_BUILD_TESTS=ON -DCEPHALO_BUILD_PYTHON=ON \
+	  -DPython_EXECUTABLE=$(abspath .venv/bin/python)
 	@cmake --build $(BUILD)
 
 test: build ## install what is missing, build, pass every test
@@ -63,6 +64,11 @@ test-torch: build ## against PyTorch itself, which is installed into .venv (seve
 	@tools/deps torch
 	@.venv/bin/python tests/golden/compare_torch.py --all
 	@.venv/bin/python tests/golden/check_files.py
+	@PYTHONPATH=$(BUILD)/python:tests/python .venv/bin/python -m pytest tests/python/frameworks
+
+wheel: ## build/wheels/*.whl, tried out in an empty virtual environment
+	@tools/deps build python wheel
+	@tools/wheel build/wheels
 
 bench: ## kernels against this machine's limits and dnnl_sgemm; ARGS=--runs 3 for the yardstick
 	@tools/deps build bench
@@ -79,6 +85,7 @@ bench-peers: ## against PyTorch and onnxruntime, side by side: hours; ARGS=--qui
 
 docs: build ## run every command in README.md and docs/ and write its output there
 	@python3 tools/run_docs.py --build $(BUILD) README.md docs/*.md
+	@PYTHONPATH=$(BUILD)/python .venv/bin/python tools/run_notebooks.py docs/*.ipynb
 
 fmt: ## clang-format everything
 	@tools/deps lint
@@ -91,7 +98,7 @@ lint: build ## formatting and clang-tidy; warnings are errors
 	  xargs -P $(JOBS) -n 4 clang-tidy-14 -p $(BUILD) --quiet --extra-arg=-Wno-unknown-warning-option
 
 deps: ## install what building and testing need
-	@tools/deps build test
+	@tools/deps build test python
 
 clean: ## remove what was built
 	@rm -rf build

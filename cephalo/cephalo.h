@@ -3,6 +3,7 @@
 // Everything public.
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/exercise.h"
 #include "cephalo/attention/gradcheck.h"
 #include "cephalo/attention/gradients.h"
 #include "cephalo/attention/kv_cache.h"

@@ -206,7 +206,6 @@ void check(const Config& c, const Inputs& in, Summary& summary) {
   pass.softcap = c.options.softcap.value_or(0.0);
   pass.dropout = c.options.dropout;
   pass.equal_qk = in.q.equal_numbers() && in.k.equal_numbers();
-  pass.equal_dcontext_v = in.dcontext.equal_numbers() && in.v.equal_numbers();
   if (pass.dropout > 0.0) pass.kept = kept_pairs(c.extent, in.spec, c.options);
   const PlainGradients plain = wide ? plain_backward<double>(pass) : plain_backward<float>(pass);
   const PlainGradients exact =

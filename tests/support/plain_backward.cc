@@ -48,7 +48,6 @@ class PlainBackward {
     }
     scale_ = std::abs(scale_);
     sign_of_delta_ = 1;
-    dweight_noise_ = 1 + roundings(v_dim_, pass_.equal_dcontext_v);
     weight_noise_.assign(weights_.size(), T{1});
     dscore_noise_.assign(weights_.size(), T{0});
     const T per_score = roundings(head_dim_, pass_.equal_qk);
@@ -94,7 +93,7 @@ class PlainBackward {
     for (dim_t d = 0; d < dim; ++d) to[d] += factor * from[d];
   }
 
-  // weights = softmax(scores)
+  // weights = exp(scores − lse)
   void weigh(dim_t row) {
     T* weights = row_of(weights_, row, kv_tokens_);
     T top = -std::numeric_limits<T>::infinity();
@@ -115,11 +114,11 @@ class PlainBackward {
     }
     T sum = 0;
     for (dim_t j = 0; j < kv_tokens_; ++j) {
-      weights[j] = std::isinf(top) ? T{0} : std::exp(weights[j] - top);
-      sum += weights[j];
+      sum += std::isinf(top) ? T{0} : std::exp(weights[j] - top);
     }
-    for (dim_t j = 0; j < kv_tokens_ && sum > 0; ++j) weights[j] /= sum;
     lse_[at(row)] = sum > 0 ? top + std::log(sum) : T{0};
+    for (dim_t j = 0; j < kv_tokens_; ++j)
+      weights[j] = sum > 0 ? std::exp(weights[j] - lse_[at(row)]) : T{0};
   }
 
   // A chain of n additions in units of 2⁻²² of its height: n roundings of at most 2⁻²⁵ each.
@@ -137,16 +136,18 @@ class PlainBackward {
     const T* dcontext = row_of(dcontext_, row, v_dim_);
     const T* weights = row_of(weights_, row, kv_tokens_);
     T* dscores = row_of(dbias_, row, kv_tokens_);  // dweights first
-    T delta = 0;
+    Numbers context(at(v_dim_), T{0});
     for_visible(row, [&](dim_t j, dim_t pair, dim_t key) {
-      const T weight = dropped(weights[j], pair) * or_else(weight_noise_, pair, 1);
-      add_times(row_of(dv_, key, v_dim_), weight, dcontext, v_dim_);
+      const T weight = dropped(weights[j], pair);
+      add_times(context.data(), weight, row_of(v_, key, v_dim_), v_dim_);
+      add_times(row_of(dv_, key, v_dim_), weight * or_else(weight_noise_, pair, 1), dcontext,
+                v_dim_);
       dscores[j] = dropped(dot(dcontext, row_of(v_, key, v_dim_), v_dim_), pair);
-      delta += weights[j] * dscores[j];
     });
+    const T delta = dot(dcontext, context.data(), v_dim_);
     const T dlse = or_else(dlse_, row, 0);
     for_visible(row, [&](dim_t j, dim_t pair, dim_t key) {
-      dscores[j] = weights[j] * dweight_noise_ * (dscores[j] + sign_of_delta_ * delta + dlse) +
+      dscores[j] = weights[j] * (dscores[j] + sign_of_delta_ * delta + dlse) +
                    or_else(dscore_noise_, pair, 0);
       const T dscore = scale_ * dscores[j] * or_else(slopes_, pair, 1);
       add_times(row_of(dq_, row, head_dim_), dscore, row_of(k_, key, head_dim_), head_dim_);
@@ -181,7 +182,6 @@ class PlainBackward {
   Numbers weight_noise_, dscore_noise_;  // of every pair; empty: gradients are wanted
   Numbers dq_, dk_, dv_, dbias_;
   T sign_of_delta_ = -1;
-  T dweight_noise_ = 1;
 };
 
 }  // namespace

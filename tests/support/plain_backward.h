@@ -15,8 +15,7 @@ struct PlainPass {
   double scale;
   double softcap = 0.0;
   double dropout = 0.0;
-  // All products of a pair are the same number: their roundings do not cancel.
-  bool equal_qk = false, equal_dcontext_v = false;
+  bool equal_qk = false;  // all products of a pair are the same number: roundings do not cancel
   std::vector<bool> kept = {};  // of all pairs; needed with dropout
 };
 
@@ -25,25 +24,20 @@ struct PlainGradients {
   Tensor dbias;  // of a bias that has all axes: [batch, num_heads, q_tokens, kv_tokens]
 };
 
-// The backward pass as NumPy users write it: weights stored whole, softmax's own sum in delta, and
-// every sum in one precision and in order. Like plain_attention a wider T is the truth, and the
-// same T the error of a plain implementation. It shares no code with the engines.
+// The backward pass as NumPy users write it from the same q, k, v, lse and dcontext: weights =
+// exp(scores − lse), stored whole, delta = dcontext · context, and every sum in one precision and
+// in order. Like plain_attention a wider T is the truth, and the same T the error of a plain
+// implementation. It shares no code with the engines.
 template <typename T>
 PlainGradients plain_backward(const PlainPass& pass);
 
 // What rounding can do to each gradient, to first order, in units of 2⁻²² (of float64: 2⁻⁵⁰). A
 // gradient is a sum of products, and each counts with its size: products may cancel, their errors
-// do not. Two things are off by more than their own rounding, where plain code can be exact by
-// luck:
-//
-// - weights = exp(scores − lse), computed anew. An error of the score or of lse is one of the
-//   weight, while softmax divides it out again. Sums on the way to the score have the height
-//   S = scale · Σ |q k| or that of lse and are rounded head_dim times, to each side as it comes:
-//   √head_dim · (S + |lse|) / 8. dv has this error of the weights; dscores have it times what they
-//   are, and through delta times what the others of their row are.
-// - dweights − delta, where delta = dcontext · context: each is off by its size, and both are
-//   rounded v_dim times. Plain code takes Σ weights · dweights, which is dweights to the last bit
-//   where a query looks at one key.
+// do not. Weights are off by more than their own rounding, where plain code can be exact by luck
+// (one key: scores − lse is 0): an error of the score or of lse is one of the weight. Sums on the
+// way to the score have the height S = scale · Σ |q k| or that of lse and are rounded head_dim
+// times, to each side as it comes: √head_dim · (S + |lse|) / 8. dv has this error of the weights;
+// dscores have it times what they are, and through delta times what the others of their row are.
 PlainGradients gradient_noise(const PlainPass& pass);
 
 // pairs: [batch, num_heads, q_tokens, kv_tokens] -> shape, of the same rank: the sum over the axes

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "cephalo/core/tensor.h"
+
+namespace cephalo::python {
+
+// PyTorch's tensors give and take DLPack by a table of C functions on their type: a tenth of the
+// time of __dlpack__() and from_dlpack(), which run in Python. The structs are DLPack's.
+struct ManagedTensor {
+  std::uint32_t major, minor;
+  void* manager;
+  void (*deleter)(ManagedTensor*);
+  std::uint64_t flags;
+  nanobind::dlpack::dltensor tensor;
+
+  bool is_read_only() const { return (flags & 1U) != 0; }
+};
+
+// The tensor, for as long as somebody holds it; null when its type has no such table or refuses.
+std::shared_ptr<ManagedTensor> import_by_exchange(nanobind::handle tensor);
+
+// The same way back, to the kind of tensor that came in last; an invalid object when none did.
+nanobind::object export_by_exchange(Tensor& tensor, nanobind::dlpack::dtype dtype);
+
+}  // namespace cephalo::python

@@ -1,0 +1,26 @@
+#include "bindings/bindings.h"
+#include "cephalo/core/version.h"
+
+NB_MODULE(_cephalo, m) {
+  using namespace cephalo::python;  // NOLINT: the functions below
+  m.doc() = "The engine of cephalo.";
+  // A PyTorch graph that is alive when Python ends holds functions of ours; that is no leak.
+  nb::set_leak_warnings(false);
+  m.attr("__version__") = CEPHALO_VERSION;
+  bind_errors();
+  bind_array(m);
+  bind_parallel(m);
+  bind_random(m);
+  bind_mask(m);
+  bind_kv_cache(m);
+  bind_attend(m);
+  bind_attend_backward(m);
+  bind_plan(m);
+  bind_weights(m);
+  bind_multi_head(m);
+  bind_gradients(m);
+  bind_ladder(m);
+  bind_layer_file(m);
+  bind_gradcheck(m);
+  bind_exercise(m);
+}

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+#include <utility>
+
+#include "bindings/arrays.h"
+#include "bindings/random.h"
+#include "cephalo/attention/multi_head.h"
+
+namespace cephalo::python {
+
+// A layer that any number of threads call while the GIL is released; what changes it waits for
+// them. The pointer was made from the rung itself, whose constructor it must outlive.
+struct Layer {
+  explicit Layer(std::shared_ptr<MultiHeadAttention> made) : layer(std::move(made)) {}
+  std::shared_ptr<MultiHeadAttention> layer;
+  mutable std::shared_mutex turn;
+};
+
+// seed=: None, a number, or a TorchGenerator whose stream goes on.
+class SeedArgument {
+ public:
+  SeedArgument(nb::handle seed, const char* layer);
+  std::optional<std::uint64_t> number;
+  Generator* generator = nullptr;
+};
+
+// Makes a rung from options that have seed and generator, with the GIL released.
+template <typename Rung, typename Options>
+std::shared_ptr<MultiHeadAttention> make_rung(Options options, const SeedArgument& seed) {
+  const nb::gil_scoped_release released;
+  const GeneratorTurn turn(seed.generator);
+  options.seed = seed.number;
+  options.generator = turn.stream();
+  return std::make_shared<Rung>(options);
+}
+
+}  // namespace cephalo::python

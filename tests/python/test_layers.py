@@ -1,0 +1,217 @@
+"""Layers: the rungs by their names, parameters, files, traces, training, caches."""
+
+import numpy as np
+import pytest
+from support import attention, causal, normal
+
+import cephalo
+
+
+RUNGS = {
+    "SelfAttention": (lambda **o: cephalo.SelfAttention(8, 6, **o), 6),
+    "CausalAttention": (lambda **o: cephalo.CausalAttention(8, 6, 16, 0.0, **o), 6),
+    "HeadWrapper": (lambda **o: cephalo.HeadWrapper(8, 3, 16, 0.0, 2, **o), 6),
+    "MultiHeadAttention": (lambda **o: cephalo.MultiHeadAttention(8, 6, 16, 0.0, 2, **o), 6),
+    "EasyMultiHeadAttention": (lambda **o: cephalo.EasyMultiHeadAttention(**o), 8),
+    "FastMultiHeadAttention": (lambda **o: cephalo.FastMultiHeadAttention(8, 2, **o), 8),
+}
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_every_rung_calls_traces_and_learns(rung):
+    make, width = RUNGS[rung]
+    layer = make(seed=123)
+    assert isinstance(layer, cephalo.MultiHeadAttention) and repr(layer).startswith(rung)
+    x = normal(2, 5, 8)
+    y = layer(x)
+    assert y.shape == (2, 5, width) and layer(x[0]).shape == (5, width)
+    trace = layer.trace(x)
+    assert list(trace)[0] == "x" and np.allclose(list(trace.values())[-1], y, atol=1e-6)
+    assert np.array_equal(make(seed=cephalo.TorchGenerator(123))(x), y)
+    assert cephalo.gradcheck(layer, x, projections=2)
+    with pytest.raises(ValueError, match=rung):
+        layer(normal(2, 5, 7))
+
+
+def test_aliases_are_the_same_classes():
+    assert cephalo.CausalSelfAttention is cephalo.CausalAttention
+    assert cephalo.MultiHeadSelfAttention is cephalo.EasyMultiHeadAttention
+
+
+def test_rung_1_needs_no_parameters():
+    x = normal(5, 4, dtype=np.float64)
+    context, weights = cephalo.simple_attention(x)
+    assert np.abs(weights - attention(x * 2.0, x, x)[1]).max() <= 1e-12
+    assert np.abs(context - weights @ x).max() <= 1e-12
+    assert np.allclose(cephalo.trace_simple_attention(x)["weights"], weights)
+
+
+def test_the_layer_is_its_six_steps():
+    layer = cephalo.MultiHeadAttention(8, 6, 16, 0.0, 2, seed=1, dtype="float64")
+    x = normal(2, 5, 8, dtype=np.float64)
+    p = layer.parameters
+    q, k, v = (np.swapaxes((x @ p[f"W_{n}.weight"].T).reshape(2, 5, 2, 3), 1, 2)
+               for n in ("query", "key", "value"))
+    context = np.swapaxes(attention(q, k, v, causal(5, 5))[0], 1, 2).reshape(2, 5, 6)
+    y = context @ p["out_proj.weight"].T + p["out_proj.bias"]
+    assert np.abs(layer(x) - y).max() <= 1e-12
+
+
+def test_rung_7_takes_a_bare_array_and_no_other_does():
+    layer = cephalo.FastMultiHeadAttention(8, 2, seed=1)
+    x = normal(2, 5, 8)
+    expected = layer(x, mask=cephalo.causal())
+    hidden = np.tril(np.ones((5, 5)))
+    assert np.array_equal(layer(x, hidden), expected)
+    assert np.array_equal(layer(x, mask=hidden, threads=1), expected)
+    with pytest.raises(TypeError, match="EasyMultiHeadAttention: mask is a ndarray"):
+        cephalo.EasyMultiHeadAttention(seed=1)(x, mask=np.ones((5, 5)))
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ((256, 256, 10, 0.0, 12), r"d_out \(256\) must be divisible by num_heads \(12\)"),
+    ((8, 8, 10, 0.0, 0), r"num_heads \(0\)"),
+    ((8, 8, 10, 0.0, -2), r"num_heads \(-2\)"),
+    ((0, 8, 10, 0.0, 2), r"d_in \(0\)"),
+    ((8, 8, 10, 1.0, 2), r"dropout \(1\)"),
+    ((8, 8, 10, float("nan"), 2), "dropout"),
+    ((8, 8, -1, 0.0, 2), "context_length"),
+])
+def test_layers_that_cannot_be_are_named(arguments, text):
+    with pytest.raises(ValueError, match=f"MultiHeadAttention: .*{text}"):
+        cephalo.MultiHeadAttention(*arguments)
+
+
+def test_words_and_seeds_that_are_none_are_named():
+    with pytest.raises(ValueError, match='form is "book"; there are "separate", "raw"'):
+        cephalo.MultiHeadAttention(8, 8, 4, 0.0, 2, form="book")
+    with pytest.raises(ValueError, match='dtype is "int8"'):
+        cephalo.MultiHeadAttention(8, 8, 4, 0.0, 2, dtype=np.int8)
+    with pytest.raises(TypeError, match="seed must be"):
+        cephalo.MultiHeadAttention(8, 8, 4, 0.0, 2, seed="one")
+
+
+def test_more_tokens_than_context_length_are_an_error():
+    with pytest.raises(ValueError, match=r"17.*16|16.*17"):
+        cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2)(normal(1, 17, 8))
+
+
+def test_empty_inputs_give_empty_outputs():
+    layer = cephalo.MultiHeadAttention(8, 6, 16, 0.0, 2)
+    assert layer(np.zeros((0, 5, 8), np.float32)).shape == (0, 5, 6)
+    assert layer(np.zeros((2, 0, 8), np.float32)).shape == (2, 0, 6)
+
+
+def test_parameters_are_read_only_views_and_change_by_update():
+    layer = cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2, seed=1).prepare()
+    bias = layer.parameters["out_proj.bias"]
+    with pytest.raises(ValueError, match="read-only"):
+        bias[0] = 1.0
+    assert layer.prepared and layer.version == 0
+    layer.update("out_proj.bias", np.arange(8.0))
+    assert np.array_equal(bias, np.arange(8.0)) and layer.version == 1 and not layer.prepared
+    with pytest.raises(ValueError, match="out_proj.bias"):
+        layer.update("out_proj.bias", np.zeros(7, np.float32))
+    with pytest.raises(ValueError, match="W_query.weight"):
+        layer.update("nothing", np.zeros(7, np.float32))
+
+
+def test_dropout_acts_in_training_alone():
+    layer = cephalo.MultiHeadAttention(8, 8, 16, 0.5, 2, seed=1)
+    x = normal(1, 6, 8)
+    assert layer.training and not np.array_equal(layer(x), layer(x))
+    assert np.array_equal(layer(x, call=7), layer(x, call=7))
+    assert layer.eval() is layer and not layer.training
+    assert np.array_equal(layer(x), layer(x))
+    assert layer.train() is layer and layer.training
+
+
+def test_torch_streams_draw_from_the_generator():
+    layer = cephalo.MultiHeadAttention(8, 8, 16, 0.5, 2, seed=1, dropout_stream="torch")
+    x = normal(1, 6, 8)
+    first = layer(x, generator=cephalo.TorchGenerator(5))
+    assert np.array_equal(layer(x, generator=cephalo.TorchGenerator(5)), first)
+    with pytest.raises(ValueError, match="generator"):
+        layer(x)
+
+
+def test_files_bring_a_layer_back(tmp_path):
+    layer = cephalo.MultiHeadAttention(8, 8, 16, 0.1, 2, seed=1, rotary=cephalo.Rotary(base=500.0))
+    x = normal(2, 6, 8)
+    layer.save(tmp_path / "layer.safetensors")
+    loaded = cephalo.load(tmp_path / "layer.safetensors")
+    assert not loaded.training and loaded.dropout == 0.1
+    assert np.array_equal(loaded(x), layer.eval()(x))
+    layer.save(str(tmp_path / "fused.safetensors"), form="fused")
+    assert list(cephalo.load(tmp_path / "fused.safetensors").parameters)[0] == "qkv_proj.weight"
+    with pytest.raises(OSError, match="nowhere"):
+        cephalo.load(tmp_path / "nowhere.safetensors")
+    (tmp_path / "broken.safetensors").write_bytes(b"1234567")
+    with pytest.raises(ValueError, match="8 bytes"):
+        cephalo.load(tmp_path / "broken.safetensors")
+
+
+def test_backward_gives_gradients_under_the_names_of_parameters():
+    layer = cephalo.MultiHeadAttention(8, 6, 16, 0.0, 2, d_kv=4, causal=False, seed=1)
+    x, kv = normal(2, 5, 8), normal(2, 7, 4, seed=1)
+    y, saved = layer.forward_train(x, kv=kv)
+    assert np.array_equal(y, layer(x, kv=kv)) and saved.bytes > 0
+    d = layer.backward(saved, y)
+    assert d.dx.shape == x.shape and d.dkv.shape == kv.shape
+    assert list(d.gradients) == list(layer.parameters)
+    assert np.allclose(d.gradients["out_proj.bias"], y.sum((0, 1)), rtol=1e-5)
+    once = d.gradients["W_query.weight"].copy()
+    again = layer.backward(saved, y, d.gradients)
+    assert again.gradients is d.gradients
+    assert np.allclose(d.gradients["W_query.weight"], 2 * once, rtol=1e-6)
+    d.gradients.zero()
+    assert not d.gradients["W_query.weight"].any()
+    with pytest.raises(KeyError):
+        d.gradients["nothing"]
+
+
+def test_backward_at_the_wrong_time_is_an_error():
+    layer = cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2, seed=1)
+    x = normal(2, 5, 8)
+    y, saved = layer.forward_train(x)
+    with pytest.raises(ValueError, match="dy is"):
+        layer.backward(saved, y[:, :4])
+    with pytest.raises(ValueError, match="another layer"):
+        cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2).backward(saved, y)
+    layer.update("out_proj.bias", np.zeros(8, np.float32))
+    with pytest.raises(ValueError, match="version 0 then, 1 now"):
+        layer.backward(saved, y)
+    with pytest.raises(TypeError):
+        layer.backward(None, y)
+
+
+CACHES = {
+    "growing": lambda **o: cephalo.KVCache.growing(2, 2, head_dim=4, **o),
+    "ring": lambda **o: cephalo.KVCache.ring(16, 2, 2, head_dim=4, **o),
+    "paged": lambda **o: cephalo.KVCache.paged(3, 2, 2, head_dim=4, **o),
+}
+
+
+@pytest.mark.parametrize("kind", CACHES)
+def test_token_by_token_equals_all_at_once(kind):
+    layer = cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2, seed=1).prepare()
+    x = normal(2, 9, 8)
+    cache = CACHES[kind]()
+    parts = [layer(x[:, :4], cache=cache)] + [layer(x[:, i:i + 1], cache=cache) for i in range(4, 9)]
+    assert np.abs(np.concatenate(parts, axis=1) - layer(x)).max() <= 1e-6
+    assert cache.lengths == [9, 9] and cache.tokens == 9 and kind in repr(cache)
+    cache.clear(0)
+    assert cache.lengths == [0, 9]
+
+
+def test_attend_reads_a_cache():
+    cache = cephalo.KVCache.growing(1, 2, head_dim=4, dtype="bfloat16")
+    k = normal(1, 2, 6, 4)
+    cache.append(k, k)
+    q = normal(1, 2, 6, 4, seed=1)
+    context = cephalo.attend(q, cache, mask=cephalo.causal())
+    assert np.abs(context - cephalo.attend(q, k, k, cephalo.causal())).max() <= 2e-2
+    with pytest.raises(TypeError, match="leave v out"):
+        cephalo.attend(q, cache, k)
+    with pytest.raises(ValueError, match="KVCache"):
+        cache.append(k[:, :1], k)

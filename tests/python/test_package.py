@@ -1,0 +1,67 @@
+"""The package itself: version, imports, stubs, command line."""
+
+import array
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import cephalo
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = pathlib.Path(cephalo.__file__).parent
+
+
+def run(*arguments, **options):
+    env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=env,
+                          **options)
+
+
+def test_the_version_is_that_of_cmake():
+    text = (ROOT / "CMakeLists.txt").read_text()
+    assert cephalo.__version__ == re.search(r"project\(cephalo VERSION ([\d.]+)", text).group(1)
+
+
+def test_importing_needs_no_numpy_and_brings_none():
+    result = run("-c", "import cephalo, sys; print('numpy' in sys.modules, 'torch' in sys.modules)")
+    assert result.stdout == "False False\n", result.stderr
+
+
+def test_without_numpy_results_are_arrays_of_cephalo():
+    script = """
+import sys; sys.modules["numpy"] = None
+import cephalo
+x = cephalo.TorchGenerator(0).randn((2, 3, 8))
+layer = cephalo.MultiHeadAttention(8, 8, 4, 0.0, 2, seed=123)
+y = layer(x)
+print(type(y).__name__, y.shape, y.dtype, memoryview(y).shape, y[0][1].tolist() == y.tolist()[0][1])
+print(type(layer.parameters["out_proj.bias"]).__name__, memoryview(layer.parameters["out_proj.bias"]).readonly)
+"""
+    result = run("-c", script)
+    assert result.stdout == "Array (2, 3, 8) float32 (2, 3, 8) True\nArray True\n", result.stderr
+
+
+def test_buffers_of_the_standard_library_are_arrays():
+    numbers = memoryview(array.array("f", range(12))).cast("B").cast("f", shape=(3, 4))
+    context = cephalo.attend(numbers, numbers, numbers)
+    assert isinstance(context, cephalo.Array) and context.shape == (3, 4)
+    assert memoryview(context).tolist() == context.tolist()
+
+
+def test_every_public_name_has_a_docstring_and_a_stub():
+    stub = (PACKAGE / "_cephalo.pyi").read_text()
+    for name in cephalo.__all__:
+        thing = getattr(cephalo, name)
+        if type(thing).__module__ == "builtins" or name in dir(cephalo._results):
+            continue
+        assert thing.__doc__, name
+        assert re.search(rf"^(def|class) {name}\b|^{name}\b", stub, re.MULTILINE), name
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_python_m_cephalo_is_the_command_line():
+    assert run("-m", "cephalo", "--version").stdout == f"cephalo {cephalo.__version__}\n"
+    wrong = run("-m", "cephalo", "trase")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: unknown word 'trase'")
