@@ -78,8 +78,9 @@ std::string token_table(const LookRun& run, const TerminalStyle& style) {
   }
   flush();
   if (listed < std::ssize(ids)) {
-    table += fmt::format("the first {} of {} tokens; cephalo tokenize lists them all\n", listed,
-                         ids.size());
+    table += wrapped(fmt::format("the first {} of {} tokens; cephalo tokenize lists them all",
+                                 listed, ids.size()),
+                     static_cast<std::size_t>(style.width));
   }
   if (run.begun) {
     table +=
@@ -146,8 +147,9 @@ std::string draw_grid(const LookRun& run, const TerminalStyle& style) {
   std::string out = fmt::format("row = query, looks at {} column = key", arrow);
   out += (style.width < 70 ? "\n" : "   ") + legend(style) + "\n";
   if (cells < run.recording.tokens()) {
-    out += fmt::format("a cell shows the largest weight of about {0} x {0}\n",
-                       (run.recording.tokens() + cells - 1) / cells);
+    out += wrapped(fmt::format("a cell shows the largest weight of about {0} x {0}",
+                               (run.recording.tokens() + cells - 1) / cells),
+                   static_cast<std::size_t>(style.width));
   }
   std::vector<GridCell> row;
   for (const HeadReport& head : run.heads) {
