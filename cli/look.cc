@@ -85,7 +85,7 @@ dim_t find_token(const LookRun& run, const std::string& wanted) {
 }
 
 std::vector<std::int64_t> ids_of(const Flags& flags, const TextModel& model) {
-  const std::vector<std::int64_t> ids = model.encode(flags.text, !flags.no_begin);
+  std::vector<std::int64_t> ids = model.encode(flags.text, !flags.no_begin);
   if (ids.empty()) throw UsageError("TEXT: is empty, and no token was put before it");
   const dim_t longest = model.gpt.options().context_length;
   if (std::ssize(ids) > longest) {

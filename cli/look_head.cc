@@ -41,6 +41,7 @@ std::string numbers_matrix(const LookRun& run, const HeadPlace& place, const Ter
     indices += fmt::format("{:<{}}", j, kNumber);
     names += label + std::string(kNumber - display_width(label), ' ');
   }
+  indices.erase(indices.find_last_not_of(' ') + 1);
   std::string out = indices + "\n" + names + " spread over\n";
   for (dim_t i = 0; i < tokens; ++i) {
     out += row_name(run, i, style);
@@ -65,8 +66,13 @@ std::string shades_matrix(const LookRun& run, const HeadPlace& place, dim_t cell
   const dim_t rows = (map.largest.dim(0) + std::ssize(lines) - 1) / std::ssize(lines);
   std::string out;
   for (dim_t k = 0; k < std::ssize(lines); ++k) {
-    const dim_t first = k * rows * run.recording.tokens() / map.largest.dim(0);
-    out += row_name(run, first, style) + lines[static_cast<std::size_t>(k)] + "\n";
+    // Of the cells that share the tokens evenly, number n begins here.
+    const dim_t cell = k * rows;
+    const dim_t first =
+        (cell * run.recording.tokens() + map.largest.dim(0) - 1) / map.largest.dim(0);
+    std::string line = row_name(run, first, style) + lines[static_cast<std::size_t>(k)];
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
   }
   return out;
 }

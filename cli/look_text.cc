@@ -78,8 +78,9 @@ std::string token_table(const LookRun& run, const TerminalStyle& style) {
   }
   flush();
   if (listed < std::ssize(ids)) {
-    table += fmt::format("the first {} of {} tokens; cephalo tokenize lists them all\n", listed,
-                         ids.size());
+    table += wrapped(fmt::format("the first {} of {} tokens; cephalo tokenize lists them all",
+                                 listed, ids.size()),
+                     static_cast<std::size_t>(style.width));
   }
   if (run.begun) {
     table +=
@@ -146,8 +147,9 @@ std::string draw_grid(const LookRun& run, const TerminalStyle& style) {
   std::string out = fmt::format("row = query, looks at {} column = key", arrow);
   out += (style.width < 70 ? "\n" : "   ") + legend(style) + "\n";
   if (cells < run.recording.tokens()) {
-    out += fmt::format("a cell shows the largest weight of about {0} x {0}\n",
-                       (run.recording.tokens() + cells - 1) / cells);
+    out += wrapped(fmt::format("a cell shows the largest weight of about {0} x {0}",
+                               (run.recording.tokens() + cells - 1) / cells),
+                   static_cast<std::size_t>(style.width));
   }
   std::vector<GridCell> row;
   for (const HeadReport& head : run.heads) {
@@ -169,13 +171,20 @@ std::string link_text(const LookRun& run, const Link& link, const TerminalStyle&
                      short_weight(link.weight));
 }
 
+// Where a head looks while it has nothing to find is no example of what it finds.
+bool looks_for_repeats(HeadLabel label) {
+  return label == HeadLabel::induction || label == HeadLabel::duplicate;
+}
+
 // The strongest links that fit, in the order of the text.
-std::string links_line(const LookRun& run, const HeadPlace& place, std::size_t indent,
+std::string links_line(const LookRun& run, const HeadPlace& place, bool without_first,
                        const TerminalStyle& style) {
   constexpr dim_t kMost = 12;
+  const dim_t most = without_first ? run.recording.tokens() + kMost : kMost;
   std::vector<Link> chosen;
-  std::size_t used = indent;
-  for (const Link& link : strongest_links(run.recording, place, kMost)) {
+  std::size_t used = kIndent;
+  for (const Link& link : strongest_links(run.recording, place, most)) {
+    if (without_first && link.key == 0) continue;
     used += display_width(link_text(run, link, style)) + 3;
     if (used > static_cast<std::size_t>(style.width) + 3) break;
     chosen.push_back(link);
@@ -187,17 +196,39 @@ std::string links_line(const LookRun& run, const HeadPlace& place, std::size_t i
   return line;
 }
 
+// The score on this text of a label that comes from the probe.
+const Score& score_here(const HeadReport& head, HeadLabel label) {
+  return label == HeadLabel::induction ? head.text.induction : head.text.duplicate;
+}
+
 // Beside the score of a label: what else is known of it.
-std::string remark(const LookRun& run, const HeadReport& head, HeadLabel label) {
+std::vector<std::string> remarks(const LookRun& run, const HeadReport& head, HeadLabel label) {
   if (label == HeadLabel::sink) {
     const std::vector<double> shares = first_token_share(run.recording, head.layer);
-    return fmt::format(" on the first token, {:.2f} of what it adds",
-                       shares[static_cast<std::size_t>(head.head)]);
+    return {"on the first token,",
+            fmt::format("{:.2f} of what it adds", shares[static_cast<std::size_t>(head.head)])};
   }
-  if (label != HeadLabel::induction && label != HeadLabel::duplicate) return "";
-  const Score& here = label == HeadLabel::induction ? head.text.induction : head.text.duplicate;
-  if (here.rows == 0) return " on the probe; nothing repeats here";
-  return fmt::format(" on the probe, {:.2f} here", here.value);
+  if (!looks_for_repeats(label)) return {};
+  const Score& here = score_here(head, label);
+  if (here.rows == 0) return {"on the probe;", "nothing repeats here"};
+  return {"on the probe,", fmt::format("{:.2f} here", here.value)};
+}
+
+// Words in lines of at most `width` columns, the next ones indented.
+std::string in_lines(const std::string& begin, const std::vector<std::string>& words,
+                     std::size_t indent, std::size_t width) {
+  std::string out = begin;
+  std::size_t used = indent + display_width(begin);
+  for (const std::string& word : words) {
+    if (used + 1 + display_width(word) > width) {
+      out += "\n" + std::string(indent, ' ') + word;
+      used = indent + display_width(word);
+    } else {
+      out += " " + word;
+      used += 1 + display_width(word);
+    }
+  }
+  return out;
 }
 
 // The heads that have a label, the clearest first.
@@ -220,29 +251,35 @@ std::string best_heads(const LookRun& run, const TerminalStyle& style) {
     const auto found = heads_with(run, label);
     if (found.empty()) continue;
     const auto& [score, head] = found.front();
-    out += bold(fmt::format("{:<10}", name(label)), style);
-    out += fmt::format(" {} {:.2f}{}", place_name(head->layer, head->head), score,
-                       remark(run, *head, label));
+    std::vector<std::string> words = remarks(run, *head, label);
     if (found.size() > 1) {
-      out += fmt::format("; {} other head{}", found.size() - 1, found.size() == 2 ? "" : "s");
+      words.push_back(fmt::format("(and {} more)", found.size() - 1));
     }
-    out += "\n";
+    constexpr std::size_t kColumn = 11;
+    out += bold(fmt::format("{:<10}", name(label)), style) + " " +
+           in_lines(fmt::format("{} {:.2f}", place_name(head->layer, head->head), score), words,
+                    kColumn, static_cast<std::size_t>(style.width)) +
+           "\n";
     if (label == HeadLabel::diffuse) continue;  // it has no strong links
-    out += "  " + links_line(run, {head->layer, head->head}, kIndent, style) + "\n";
+    if (looks_for_repeats(label) && score_here(*head, label).rows == 0) continue;
+    out +=
+        "  " + links_line(run, {head->layer, head->head}, looks_for_repeats(label), style) + "\n";
   }
   return out.empty() ? "no head shows a pattern that has a name here\n" : out;
 }
 
 std::string next_tokens(const LookRun& run, const TerminalStyle& style) {
-  constexpr dim_t kBar = 30;
   std::string out = bold("next token", style) + "\n";
   std::size_t width = 0;
   for (const Prediction& p : run.predictions) {
     width = std::max(width, display_width(in_quotes(run.model.piece(p.id))));
   }
+  constexpr dim_t kLongest = 30, kBeside = 14;  // indent, gaps and percent
+  const dim_t bar =
+      std::clamp(style.width - static_cast<dim_t>(width) - kBeside, dim_t{1}, kLongest);
   for (const Prediction& p : run.predictions) {
     out += fmt::format("  {}  {:5.1f} %  {}\n", padded(in_quotes(run.model.piece(p.id)), width),
-                       100.0 * p.probability, draw_bar(p.probability, kBar, style));
+                       100.0 * p.probability, draw_bar(p.probability, bar, style));
   }
   return out;
 }
@@ -296,7 +333,7 @@ std::string look_at_heads(const LookRun& run, std::optional<dim_t> layer,
                        both(m.induction, &ProbeScores::induction), in_short(m.entropy),
                        m.effective_tokens, short_weight(m.confidence), m.distance);
     if (!head.labels.empty()) out += "  " + bold(labels_in_words(head), style) + "\n";
-    out += "  " + links_line(run, {head.layer, head.head}, kIndent, style) + "\n";
+    out += "  " + links_line(run, {head.layer, head.head}, false, style) + "\n";
   }
   out += "\n" + wrapped(
                     "Mean weight on the token before, the first, itself; duplicate and induction "

@@ -73,8 +73,13 @@ struct Panels {
 
 }  // namespace
 
-PackedLinear::PackedLinear(const TensorView& weight, const TensorView& bias, DType steps)
-    : width_(weight.dim(0)), d_in_(weight.dim(1)), steps_(steps), isa_(current_isa()) {
+PackedLinear::PackedLinear(const TensorView& weight, const TensorView& bias, DType steps,
+                           Tensor memory)
+    : width_(weight.dim(0)),
+      d_in_(weight.dim(1)),
+      steps_(steps),
+      isa_(current_isa()),
+      panels_(std::move(memory)) {
   if (bias.numel() > 0) bias_ = Tensor::copy(bias, steps);
   if (has_dense_columns(weight)) {
     steps == DType::f64 ? pack_columns<double>(weight) : pack_columns<float>(weight);
@@ -83,15 +88,25 @@ PackedLinear::PackedLinear(const TensorView& weight, const TensorView& bias, DTy
   }
 }
 
+// Memory for d_in rows of so many columns.
+template <typename T>
+T* PackedLinear::take_panels(dim_t columns) {
+  const dim_t bytes = checked_mul(checked_mul(d_in_, columns), static_cast<dim_t>(sizeof(T)));
+  if (static_cast<dim_t>(panels_.bytes()) < bytes) {
+    panels_ = Tensor();  // given back before more is taken
+    panels_ = Tensor::empty({bytes}, DType::u8);
+  }
+  return static_cast<T*>(panels_.mutable_view().mutable_data());
+}
+
 template <typename T>
 void PackedLinear::pack_rows(const TensorView& weight) {
   const auto& kernels = kernels::attend_kernels<T>(isa_);
   const Panels panels(width_, kernels.lanes);
-  panels_ = Tensor::empty({d_in_ * panels.width()}, steps_);
-  T* to = panels_.mutable_data_as<T>();
+  T* to = take_panels<T>(panels.width());
   const Region region{
       .pieces = panels.count(),
-      .flops = static_cast<double>(panels_.numel()),
+      .flops = static_cast<double>(d_in_ * panels.width()),
       .scratch_bytes =
           static_cast<std::size_t>(kernels::kMaxColumns * kernels.lanes) * sizeof(void*)};
   parallel_for(region, [&](dim_t panel, std::byte* scratch) {
@@ -111,12 +126,11 @@ template <typename T>
 void PackedLinear::pack_columns(const TensorView& weight) {
   const auto& kernels = kernels::attend_kernels<T>(isa_);
   const Panels panels(width_, kernels.lanes);
-  panels_ = Tensor::empty({d_in_ * panels.width()}, steps_);
-  T* to = panels_.mutable_data_as<T>();
+  T* to = take_panels<T>(panels.width());
   const dim_t middle = panels.begin(panels.wide);  // wide panels before, narrow ones from there on
   std::atomic<bool> finite{true};
   const Region region{.pieces = (d_in_ + kStrip - 1) / kStrip,
-                      .flops = static_cast<double>(panels_.numel())};
+                      .flops = static_cast<double>(d_in_ * panels.width())};
   parallel_for(region, [&](dim_t strip, std::byte*) {
     const void* addresses[kStrip];
     const dim_t begin = strip * kStrip;
@@ -151,7 +165,7 @@ void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out,
   const dim_t groups =
       epilogue.finish != nullptr ? 1 : std::clamp<dim_t>(wanted, 1, (panels.count() + 3) / 4);
   const T* bias = bias_.numel() > 0 ? bias_.data_as<T>() : nullptr;
-  const T* b = panels_.data_as<T>();
+  const T* b = static_cast<const T*>(panels_.data());
   T* c = out.mutable_data_as<T>();
   const dim_t c_stride = out.strides()[0];
   const bool across = has_dense_columns(x);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "cephalo/attention/rotary.h"
@@ -16,7 +17,9 @@ namespace cephalo {
 // laid out at full speed.
 class PackedLinear {
  public:
-  PackedLinear(const TensorView& weight, const TensorView& bias, DType steps);
+  // `memory`: of an older one, to be used again where it is large enough.
+  PackedLinear(const TensorView& weight, const TensorView& bias, DType steps, Tensor memory = {});
+  Tensor release() && { return std::move(panels_); }
 
   dim_t width() const { return width_; }
   dim_t d_in() const { return d_in_; }
@@ -44,6 +47,8 @@ class PackedLinear {
     const void* context = nullptr;
   };
   template <typename T>
+  T* take_panels(dim_t columns);
+  template <typename T>
   void pack_rows(const TensorView& weight);
   template <typename T>
   void pack_columns(const TensorView& weight);
@@ -54,7 +59,7 @@ class PackedLinear {
   dim_t d_in_;
   DType steps_;
   Isa isa_;        // whose layout this is
-  Tensor panels_;  // [d_in / depth][panel][depth][the panel's columns]
+  Tensor panels_;  // bytes of [d_in / depth][panel][depth][the panel's columns]
   Tensor bias_;    // [width], or empty
   bool finite_ = true;
 };

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "cephalo/attention/workspace.h"
+#include "cephalo/core/cpu.h"
 #include "cephalo/core/matmul.h"
 #include "cephalo/core/ops.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/kernels/tables.h"
 
 namespace cephalo {
 namespace {
@@ -35,6 +39,7 @@ void add_rows(const TensorView& dy, const MutableTensorView& dbias) {
   const dim_t width = dy.dim(1);
   const T* from = dy.data_as<T>();
   T* to = dbias.mutable_data_as<T>();
+  const auto& kernels = kernels::model_kernels<T>(current_isa());
   const Region region{.pieces = (width + kColumns - 1) / kColumns,
                       .flops = static_cast<double>(dy.numel())};
   parallel_for(region, [&](dim_t piece, std::byte*) {
@@ -44,10 +49,9 @@ void add_rows(const TensorView& dy, const MutableTensorView& dbias) {
       T sums[kColumns] = {};
       const dim_t end = std::min(rows, begin + kBlock);
       for (dim_t r = begin; r < end; ++r) {
-        const T* row = from + r * width + first;
-        for (dim_t c = 0; c < count; ++c) sums[c] += row[c];
+        kernels.add(from + r * width + first, count, sums);
       }
-      for (dim_t c = 0; c < count; ++c) to[first + c] += sums[c];
+      kernels.add(sums, count, to + first);
     }
   });
 }
@@ -63,11 +67,14 @@ Tensor without_rows(const TensorView& x, const std::vector<std::uint8_t>& part) 
 
 void add_outer_products(const Projection& forward, const MutableTensorView& dweight) {
   const TensorView across = transpose(forward.dy, 0, 1);
-  const PackedLinear columns(transpose(forward.x, 0, 1), {}, forward.dy.dtype());
-  if (columns.finite()) {
-    columns.apply_adding(across, dweight);
-    return;
-  }
+  // As large as x: too much to be mapped and cleared anew for every product.
+  Workspace& workspace = Workspace::of_this_thread();
+  PackedLinear columns(transpose(forward.x, 0, 1), {}, forward.dy.dtype(),
+                       workspace.lend(Workspace::panels));
+  const bool finite = columns.finite();
+  if (finite) columns.apply_adding(across, dweight);
+  workspace.give_back(Workspace::panels, std::move(columns).release());
+  if (finite) return;
   const Tensor clean = without_rows(forward.x, nonzero_rows(forward.dy));
   PackedLinear(transpose(clean, 0, 1), {}, forward.dy.dtype()).apply_adding(across, dweight);
 }

@@ -1,5 +1,7 @@
 #include "cephalo/attention/workspace.h"
 
+#include <utility>
+
 namespace cephalo {
 
 Workspace& Workspace::of_this_thread() {
@@ -13,6 +15,14 @@ MutableTensorView Workspace::take(Slot slot, const Shape& shape, DType dtype) {
   if (kept.numel() < bytes) kept = Tensor();  // given back before more is taken
   if (kept.numel() < bytes) kept = Tensor::empty({bytes}, DType::u8);
   return {kept.mutable_view().mutable_data(), dtype, shape};
+}
+
+Tensor Workspace::lend(Slot slot) {
+  return std::move(kept_[slot]);
+}
+
+void Workspace::give_back(Slot slot, Tensor memory) {
+  kept_[slot] = std::move(memory);
 }
 
 void Workspace::keep_a_little() {

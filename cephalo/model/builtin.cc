@@ -38,7 +38,7 @@ TextModel builtin_model() {
   LoadedGpt loaded =
       load_gpt(files.name, std::string(text_of(files.config_json)), files.model_safetensors);
   const dim_t vocab_size = loaded.model.options().vocab_size;
-  return {files.name, std::move(loaded.model), std::move(loaded.config),
+  return {files.name, std::move(loaded.model), loaded.config,
           Bpe::parse(text_of(files.vocab_json), text_of(files.merges_txt), vocab_size)};
 }
 

@@ -244,7 +244,7 @@ LoadedGpt load_from(const GptFile& file, GptConfig config, const LoadGptOptions&
     if (warnings != nullptr) warnings->push_back(message);
   });
   if (config.options.tied_head) file.check_tied_head(model.parameter("transformer.wte.weight"));
-  return {std::move(model), std::move(config)};
+  return {std::move(model), config};
 }
 
 }  // namespace
@@ -252,18 +252,18 @@ LoadedGpt load_from(const GptFile& file, GptConfig config, const LoadGptOptions&
 LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options,
                    std::vector<std::string>* warnings) {
   const std::string config_path = (std::filesystem::path(folder) / "config.json").string();
-  GptConfig config = read_gpt_config(config_path, {options.allow_extra, warnings});
+  const GptConfig config = read_gpt_config(config_path, {options.allow_extra, warnings});
   const GptFile file(SafetensorsFile(parameters_path(folder)));
-  return load_from(file, std::move(config), options, warnings);
+  return load_from(file, config, options, warnings);
 }
 
 LoadedGpt load_gpt(const std::string& name, const std::string& config_json,
                    std::span<const std::byte> parameters, const LoadGptOptions& options,
                    std::vector<std::string>* warnings) {
-  GptConfig config =
+  const GptConfig config =
       parse_gpt_config(config_json, name + "/config.json", {options.allow_extra, warnings});
   const GptFile file(SafetensorsFile(InputFile(name + "/model.safetensors", parameters)));
-  return load_from(file, std::move(config), options, warnings);
+  return load_from(file, config, options, warnings);
 }
 
 namespace {

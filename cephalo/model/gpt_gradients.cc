@@ -1,8 +1,10 @@
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/parallel.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/model/gpt_layers.h"
 
@@ -68,7 +70,13 @@ GptGradients& GptGradients::operator=(GptGradients&&) noexcept = default;
 GptGradients::~GptGradients() = default;
 
 void GptGradients::zero() {
-  for (const MutableTensorView& t : stored_->all) std::memset(t.mutable_data(), 0, t.bytes());
+  const std::vector<MutableTensorView>& all = stored_->all;
+  double numbers = 0.0;
+  for (const MutableTensorView& t : all) numbers += static_cast<double>(t.numel());
+  parallel_for(Region{std::ssize(all), numbers}, [&](dim_t k, std::byte*) {
+    const MutableTensorView& t = all[static_cast<std::size_t>(k)];
+    std::memset(t.mutable_data(), 0, t.bytes());
+  });
 }
 
 const std::vector<MutableTensorView>& GptGradients::tensors() const {

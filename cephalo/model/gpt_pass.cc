@@ -1,6 +1,7 @@
 #include "cephalo/model/gpt_pass.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "cephalo/core/random.h"
@@ -83,7 +84,7 @@ void GptPass::backward(const TensorView& dnormed, GptGradientTensors& gradients)
   BlockScratch scratch{take({rows, o.d_model}),
                        options_.dropout > 0.0 ? take({rows, o.d_model}) : MutableTensorView(),
                        take({rows, o.d_mlp})};
-  dx.fill(0.0);
+  std::memset(dx.mutable_data(), 0, dx.bytes());
   model_.norm.backward({last_, moments_, dnormed, dx, gradients.norm_weight, gradients.norm_bias});
   for (std::size_t l = frames_.size(); l-- > 0;) {
     model_.blocks[l].backward(block_call(l), frames_[l], scratch, dx, gradients.blocks[l]);

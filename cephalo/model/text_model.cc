@@ -26,7 +26,7 @@ TextModel load_text_model(const std::string& folder, const LoadGptOptions& optio
                           std::vector<std::string>* warnings) {
   LoadedGpt loaded = load_gpt(folder, options, warnings);
   Bpe tokenizer = Bpe::load(folder, loaded.model.options().vocab_size);
-  return {folder, std::move(loaded.model), std::move(loaded.config), std::move(tokenizer)};
+  return {folder, std::move(loaded.model), loaded.config, std::move(tokenizer)};
 }
 
 }  // namespace cephalo
