@@ -28,7 +28,7 @@ void bind_layer_norm(nb::module_& m) {
                         "Every row to mean 0 and variance 1, then times weight, plus bias.")
       .def("__init__", &construct, "width"_a, "epsilon"_a = 1e-5, "dtype"_a = "float32",
            "weight is 1, bias 0; both are arrays to write to. dtype: float32 or float64")
-      .def("__call__", &call_member<LayerNorm>, "x"_a,
+      .def("__call__", call_of<LayerNorm>(kName), "x"_a,
            "x: [..., width], of the parameters' type -> the same shape, of x's kind")
       .def_prop_ro("weight", member(&LayerNorm::weight), "[width]")
       .def_prop_ro("bias", member(&LayerNorm::bias), "[width]")

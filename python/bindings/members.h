@@ -18,14 +18,16 @@ auto member(Tensor Part::*tensor) {
 
 // part(x), of x's kind
 template <typename Part>
-AnyArray call_member(const Part& self, const AnyArray& x) {
-  const ArrayIn input(x, nb::type_name(nb::type<Part>()).c_str(), "x");
-  Tensor y;
-  {
-    const nb::gil_scoped_release released;
-    y = self(input);
-  }
-  return to_python(std::move(y), input.kind());
+auto call_of(const char* name) {
+  return [name](const Part& self, const AnyArray& x) {
+    const ArrayIn input(x, name, "x");
+    Tensor y;
+    {
+      const nb::gil_scoped_release released;
+      y = self(input);
+    }
+    return to_python(std::move(y), input.kind());
+  };
 }
 
 // The types that parts of a model compute in.

@@ -34,7 +34,7 @@ void bind_mlp(nb::module_& m) {
            "dtype"_a = "float32",
            "All parameters are 0; they are arrays to write to. d_mlp: 0 for 4 * d_model.\n"
            "activation: \"gelu_tanh\" (GPT-2's) or \"gelu_erf\". dtype: float32 or float64")
-      .def("__call__", &call_member<Mlp>, "x"_a,
+      .def("__call__", call_of<Mlp>(kName), "x"_a,
            "x: [..., d_model], of the parameters' type -> the same shape, of x's kind")
       .def_prop_ro("fc_weight", member(&Mlp::fc_weight), "[d_mlp, d_model]")
       .def_prop_ro("fc_bias", member(&Mlp::fc_bias), "[d_mlp]")
