@@ -23,11 +23,8 @@ struct Model {
     config.options = gpt.options();
     use_tokenizer(std::move(words));
   }
-  Model(std::string from, Gpt&& loaded, GptConfig what, std::optional<Bpe> words)
-      : name(std::move(from)),
-        gpt(std::move(loaded)),
-        config(std::move(what)),
-        tokenizer(std::move(words)) {}
+  Model(std::string from, Gpt&& loaded, const GptConfig& what, std::optional<Bpe> words)
+      : name(std::move(from)), gpt(std::move(loaded)), config(what), tokenizer(std::move(words)) {}
 
   const Bpe& words(const char* function) const;  // an error where there is none
   // The token that begins a text: that of config.json, or else <|endoftext|>.

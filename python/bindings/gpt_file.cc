@@ -47,8 +47,8 @@ std::unique_ptr<Model> load(const Path& folder, bool allow_extra, bool strict,
     const nb::gil_scoped_release released;
     LoadedGpt loaded = load_gpt(folder.string(), options, &warnings);
     std::optional<Bpe> words = tokenizer_in(folder, loaded.model.options().vocab_size);
-    model = std::make_unique<Model>(folder.string(), std::move(loaded.model),
-                                    std::move(loaded.config), std::move(words));
+    model = std::make_unique<Model>(folder.string(), std::move(loaded.model), loaded.config,
+                                    std::move(words));
   }
   warn(warnings);
   return model;
@@ -73,7 +73,7 @@ void save(const Model& self, const Path& folder, const std::string& names, const
 std::unique_ptr<Model> builtin() {
   const nb::gil_scoped_release released;
   TextModel made = builtin_model();
-  return std::make_unique<Model>(made.name, std::move(made.gpt), std::move(made.config),
+  return std::make_unique<Model>(made.name, std::move(made.gpt), made.config,
                                  std::move(made.tokenizer));
 }
 
