@@ -33,11 +33,11 @@ nb::object text_of(const Model& model, const Generated& found,
   return to_str(bytes);
 }
 
-nb::object generate_python(Model& self, const nb::object& prompt, dim_t new_tokens,
-                           double temperature, dim_t top_k, double top_p, std::uint64_t seed,
-                           const std::optional<std::vector<std::int64_t>>& stop,
-                           std::optional<bool> begin, const nb::object& on_token, bool cached,
-                           std::optional<int> threads) {
+AnyArray generate_python(Model& self, const nb::object& prompt, dim_t new_tokens,
+                         double temperature, dim_t top_k, double top_p, std::uint64_t seed,
+                         const std::optional<std::vector<std::int64_t>>& stop,
+                         std::optional<bool> begin, const nb::object& on_token, bool cached,
+                         std::optional<int> threads) {
   const Callback told(on_token, "generate", "on_token");
   const std::vector<std::int64_t> ids = self.ids_of(prompt, begin, "generate", "prompt");
   GenerateOptions options{.new_tokens = new_tokens,
@@ -67,8 +67,9 @@ nb::object generate_python(Model& self, const nb::object& prompt, dim_t new_toke
     };
     found = generate(self.gpt, ids, options);
   }
-  return result_type("Generated")(to_list(found.ids), text_of(self, found, options.stop_tokens),
-                                  found.stopped, found.prompt_seconds, found.seconds);
+  return nb::borrow<AnyArray>(
+      result_type("Generated")(to_list(found.ids), text_of(self, found, options.stop_tokens),
+                               found.stopped, found.prompt_seconds, found.seconds));
 }
 
 std::int64_t sample(const AnyArray& logits, double temperature, dim_t top_k, double top_p,

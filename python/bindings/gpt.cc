@@ -49,8 +49,7 @@ void construct(Model* self, dim_t vocab_size, dim_t context_length, dim_t d_mode
                            .seed = seed,
                            .dtype = dtype_of(dtype, kName)};
   const nb::gil_scoped_release released;
-  new (self) Model(Gpt(options));
-  self->use_tokenizer(std::move(tokenizer));
+  new (self) Model(Gpt(options), std::move(tokenizer));
 }
 
 nb::dict options_dict(const GptOptions& o) {

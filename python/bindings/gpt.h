@@ -19,7 +19,10 @@ namespace cephalo::python {
 // A model, with its tokenizer where it has one. Any number of threads call it while the GIL is
 // released; what changes it waits for them.
 struct Model {
-  explicit Model(Gpt&& made) : gpt(std::move(made)) { config.options = gpt.options(); }
+  Model(Gpt&& made, std::optional<Bpe> words) : gpt(std::move(made)) {
+    config.options = gpt.options();
+    use_tokenizer(std::move(words));
+  }
   Model(std::string from, Gpt&& loaded, GptConfig what, std::optional<Bpe> words)
       : name(std::move(from)),
         gpt(std::move(loaded)),

@@ -53,9 +53,9 @@ class Batch {
   std::int64_t ignore_;
 };
 
-nb::object train_pass(const Model& self, const nb::object& ids, const nb::object& targets,
-                      nb::object gradients, std::int64_t ignore_index, std::uint64_t number,
-                      std::optional<int> threads) {
+AnyArray train_pass(const Model& self, const nb::object& ids, const nb::object& targets,
+                    nb::object gradients, std::int64_t ignore_index, std::uint64_t number,
+                    std::optional<int> threads) {
   const Batch batch("Gpt.train_pass", ids, targets, ignore_index);
   if (gradients.is_none()) gradients = nb::cast(std::make_unique<ModelGradients>(self.gpt));
   auto& sums = nb::cast<ModelGradients&>(gradients);
@@ -69,7 +69,7 @@ nb::object train_pass(const Model& self, const nb::object& ids, const nb::object
         sums.gradients,
         {.call = number, .workspace = &sums.workspace, .threads = threads.value_or(0)});
   });
-  return result_type("TrainPass")(loss, gradients);
+  return nb::borrow<AnyArray>(result_type("TrainPass")(loss, gradients));
 }
 
 double loss_of(const Model& self, const nb::object& ids, const nb::object& targets,

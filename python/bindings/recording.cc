@@ -37,10 +37,11 @@ AnyArray weights(const RecordedText& self, dim_t layer, std::vector<dim_t> heads
   return made(asked(self, [&](const Recording& r) { return r.weights(layer, selection); }));
 }
 
-nb::object pooled(const RecordedText& self, dim_t layer, dim_t head, dim_t cells) {
+AnyArray pooled(const RecordedText& self, dim_t layer, dim_t head, dim_t cells) {
   PooledWeights found =
       asked(self, [&](const Recording& r) { return r.pooled(layer, head, cells); });
-  return result_type("PooledWeights")(made(std::move(found.largest)), made(std::move(found.mean)));
+  return nb::borrow<AnyArray>(
+      result_type("PooledWeights")(made(std::move(found.largest)), made(std::move(found.mean))));
 }
 
 std::vector<std::pair<std::int64_t, double>> predictions(const RecordedText& self, dim_t count) {

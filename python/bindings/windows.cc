@@ -61,17 +61,18 @@ void construct(WindowsOfText* self, const nb::object& source, dim_t context_leng
   new (self) WindowsOfText(found.tokens, options, found.kind);
 }
 
-nb::object batch(const WindowsOfText& self, std::int64_t epoch, std::int64_t number) {
+AnyArray batch(const WindowsOfText& self, std::int64_t epoch, std::int64_t number) {
   WindowBatch found;
   {
     const nb::gil_scoped_release released;
     found = self.windows->batch({epoch, number});
   }
-  return result_type("WindowBatch")(to_python(std::move(found.inputs), self.kind),
-                                    to_python(std::move(found.targets), self.kind));
+  return nb::borrow<AnyArray>(
+      result_type("WindowBatch")(to_python(std::move(found.inputs), self.kind),
+                                 to_python(std::move(found.targets), self.kind)));
 }
 
-nb::object item(const WindowsOfText& self, std::int64_t index) {
+AnyArray item(const WindowsOfText& self, std::int64_t index) {
   const dim_t count = self.windows->batches_per_epoch();
   if (index < -count || index >= count) throw nb::index_error("Windows: index out of range");
   return batch(self, 0, index < 0 ? index + count : index);

@@ -43,6 +43,25 @@ print(type(layer.parameters["out_proj.bias"]).__name__, memoryview(layer.paramet
     assert result.stdout == "Array (2, 3, 8) float32 (2, 3, 8) True\nArray True\n", result.stderr
 
 
+def test_without_numpy_models_train_and_write():
+    script = """
+import sys; sys.modules["numpy"] = None
+import array, cephalo
+gpt = cephalo.Gpt(300, 8, 8, 2, 1, seed=1)
+windows = cephalo.Windows(list(range(40)), 8, batch=2)
+inputs, targets = windows[0]
+loss, gradients = gpt.train_pass(inputs, targets)
+gpt.update_all(lambda name, p: cephalo.sgd_step(p, gradients[name], learning_rate=0.1))
+print(type(inputs).__name__, inputs.tolist()[1], gpt.loss(inputs, targets) < loss)
+print(gpt(array.array("q", [1, 2])).shape, len(gpt.generate([1], 3).ids))
+recording = cephalo.Recording(gpt, [1, 2, 3])
+print(type(recording.weights(0)).__name__, cephalo.pipeline("a b", d_in=4, d_out=4, num_heads=1).ids.tolist())
+"""
+    result = run("-c", script)
+    assert result.stdout == ("Array [8, 9, 10, 11, 12, 13, 14, 15] True\n(2, 300) 3\nArray [[0, 1]]\n"), \
+        result.stderr
+
+
 def test_buffers_of_the_standard_library_are_arrays():
     numbers = memoryview(array.array("f", range(12))).cast("B").cast("f", shape=(3, 4))
     context = cephalo.attend(numbers, numbers, numbers)

@@ -58,6 +58,23 @@ def test_a_layer_may_change_while_it_is_called():
     in_threads(4, work)
 
 
+def test_a_model_writes_while_it_is_trained():
+    gpt = cephalo.Gpt(20, 8, 8, 2, 1, seed=1)
+    trainer = cephalo.Trainer(gpt, cephalo.Windows(np.arange(20).repeat(9), 8), batch=2,
+                              schedule=cephalo.Schedule(steps=150))
+
+    def work(number):
+        if number == 0:
+            assert trainer.run()
+        else:
+            for call in range(40):
+                assert len(gpt.generate([1, 2], 4, seed=call).ids) == 4
+                assert np.isfinite(gpt([1, 2, 3])).all() and len(trainer.history.steps) <= 150
+
+    in_threads(4, work)
+    assert trainer.steps_done == 150
+
+
 def test_two_threads_share_a_cache_and_a_generator():
     cache = cephalo.KVCache.growing(1, 1, head_dim=4)
     generator = cephalo.TorchGenerator(0)
