@@ -35,6 +35,8 @@ void bind_windows(nb::module_& m);
 // embed, model
 void bind_embedding(nb::module_& m);
 void bind_pipeline(nb::module_& m);
+void bind_layer_norm(nb::module_& m);
+void bind_mlp(nb::module_& m);
 void bind_gpt_gradients(nb::module_& m);
 void bind_gpt(nb::module_& m);
 void bind_builtin(nb::module_& m);

@@ -44,7 +44,7 @@ void construct(Model* self, dim_t vocab_size, dim_t context_length, dim_t d_mode
                            .tied_head = tied_head,
                            .positions = positions_of(positions),
                            .rotary = rotary.value_or(Rotary{}),
-                           .activation = activation_of(activation),
+                           .activation = activation_of(activation, kName),
                            .norm_epsilon = norm_epsilon,
                            .seed = seed,
                            .dtype = dtype_of(dtype, kName)};

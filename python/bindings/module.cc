@@ -30,6 +30,8 @@ NB_MODULE(_cephalo, m) {
   bind_windows(m);
   bind_embedding(m);
   bind_pipeline(m);
+  bind_layer_norm(m);
+  bind_mlp(m);
   bind_gpt_gradients(m);
   bind_gpt(m);
   bind_builtin(m);

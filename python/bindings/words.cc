@@ -122,8 +122,8 @@ Positions positions_of(const std::string& word) {
   return look_up(word, kPositions, "Gpt: positions");
 }
 
-Activation activation_of(const std::string& word) {
-  return look_up(word, kActivations, "Gpt: activation");
+Activation activation_of(const std::string& word, const char* function) {
+  return look_up(word, kActivations, fmt::format("{}: activation", function));
 }
 
 GptNames names_of(const std::string& word) {

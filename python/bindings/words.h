@@ -23,7 +23,7 @@ Align align_of(const std::string& word);
 WordTokenizer::Version version_of(const std::string& word);
 ShuffleOrder order_of(const std::string& word);
 Positions positions_of(const std::string& word);
-Activation activation_of(const std::string& word);
+Activation activation_of(const std::string& word, const char* function);
 GptNames names_of(const std::string& word);
 
 // And back.

@@ -1,5 +1,6 @@
 """Gpt: arguments, logits, parameters, files, text, training passes."""
 
+import math
 import signal
 
 import numpy as np
@@ -332,6 +333,24 @@ def test_embeddings_are_drawn_and_added():
         tokens([0, 7])
     with pytest.raises(ValueError, match="read-only"):
         tokens.table[0] = 0
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_erf"])
+def test_parts_of_a_model_work_by_themselves(activation):
+    x = np.random.default_rng(0).standard_normal((2, 3, 4))
+    norm, mlp = cephalo.LayerNorm(4, dtype="float64"), cephalo.Mlp(4, 6, activation, dtype="float64")
+    norm.weight[:], norm.bias[:] = [1, 2, 3, 4], 0.5
+    assert np.abs(norm(x) - layer_norm(x, norm.weight, norm.bias)).max() <= 1e-12
+    for array in (mlp.fc_weight, mlp.fc_bias, mlp.proj_weight, mlp.proj_bias):
+        array[:] = np.random.default_rng(1).standard_normal(array.shape)
+    h = x @ mlp.fc_weight.T + mlp.fc_bias
+    inner = {"gelu_erf": np.vectorize(math.erf)(h / np.sqrt(2)),
+             "gelu_tanh": np.tanh(np.sqrt(2 / np.pi) * (h + 0.044715 * h ** 3))}[activation]
+    assert np.abs(mlp(x) - (0.5 * h * (1 + inner) @ mlp.proj_weight.T + mlp.proj_bias)).max() <= 1e-12
+    with pytest.raises(TypeError, match="x is float32, the parameters are float64"):
+        mlp(x.astype(np.float32))
+    with pytest.raises(ValueError, match=r"LayerNorm: the last dimension of x \[2, 3\] must be 4"):
+        norm(x[..., 0])
 
 
 def test_rung_8_goes_from_text_to_context_vectors():
