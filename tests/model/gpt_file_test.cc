@@ -11,6 +11,7 @@
 #include "cephalo/io/safetensors.h"
 #include "tests/support/files.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tiny_gpt.h"
 
 namespace cephalo {
 namespace {
@@ -20,20 +21,11 @@ using testing::Folder;
 using testing::largest_difference;
 using testing::read_bytes;
 using testing::same_bits;
+using testing::tiny_options;
 using testing::write_bytes;
 
 std::string golden_folder() {
   return std::string(CEPHALO_SOURCE_DIR) + "/tests/golden/gpt2";
-}
-
-GptOptions tiny_options() {
-  return {.vocab_size = 11,
-          .context_length = 9,
-          .d_model = 8,
-          .num_heads = 2,
-          .num_layers = 2,
-          .d_mlp = 12,
-          .seed = 3};
 }
 
 const std::string& tiny_config() {

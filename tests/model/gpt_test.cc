@@ -11,6 +11,7 @@
 #include "cephalo/core/random.h"
 #include "cephalo/train/loss.h"
 #include "tests/support/tensors.h"
+#include "tests/support/tiny_gpt.h"
 
 namespace cephalo {
 namespace {
@@ -20,16 +21,7 @@ using testing::error_of;
 using testing::largest_difference;
 using testing::largest_magnitude;
 using testing::same_bits;
-
-GptOptions tiny_options() {
-  return {.vocab_size = 11,
-          .context_length = 9,
-          .d_model = 8,
-          .num_heads = 2,
-          .num_layers = 2,
-          .d_mlp = 12,
-          .seed = 3};
-}
+using testing::tiny_options;
 
 Tensor random_ids(const Shape& shape, dim_t vocab_size, std::uint64_t seed = 1) {
   TorchGenerator generator(seed);

@@ -1,8 +1,7 @@
-"""Many callers at once, the GIL released, forks, memory, and the cost of a call."""
+"""Many callers at once, the GIL released, forks and memory."""
 
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import threading
@@ -167,14 +166,3 @@ def test_calls_do_not_leak():
     for _ in range(3000):
         cephalo.attend(q, q, q, mask=cephalo.keep(np.ones((64, 64), bool)), return_weights=True)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024
-
-
-def test_the_cost_of_a_call_is_told(capsys):
-    q = np.ones((1, 12, 16, 64), np.float32)
-    times = []
-    for _ in range(1000):
-        begin = time.perf_counter_ns()
-        cephalo.attend(q, q, q)
-        times.append(time.perf_counter_ns() - begin)
-    with capsys.disabled():
-        print(f"\nattend of (1, 12, 16, 64) from Python: {statistics.median(times) / 1e3:.1f} us")

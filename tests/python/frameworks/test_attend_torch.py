@@ -1,7 +1,5 @@
 """attend on PyTorch tensors beside F.scaled_dot_product_attention."""
 
-import statistics
-import time
 
 import pytest
 import torch
@@ -117,24 +115,3 @@ def test_layers_take_and_give_tensors():
     torch.manual_seed(3)
     assert torch.equal(torch.randn(50), torch.from_numpy(cephalo.TorchGenerator(3).randn((50,))))
     assert cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2, dtype=torch.bfloat16).dtype == "bfloat16"
-
-
-def median_us(call):
-    times = []
-    for _ in range(1000):
-        begin = time.perf_counter_ns()
-        call()
-        times.append(time.perf_counter_ns() - begin)
-    return statistics.median(times) / 1e3
-
-
-def test_the_cost_of_a_call_is_told(capsys):
-    q = torch.randn(1, 12, 16, 64)
-    ours, theirs = (min(median_us(call) for _ in range(3)) for call in (
-        lambda: cephalo.attend(q, q, q), lambda: F.scaled_dot_product_attention(q, q, q)))
-    one = torch.zeros(1, 1, 1, 1)
-    least = min(median_us(lambda: cephalo.attend(one, one, one)) for _ in range(3))
-    with capsys.disabled():
-        print(f"\n(1, 12, 16, 64) on tensors: attend {ours:.1f} us, SDPA {theirs:.1f} us; of a "
-              f"single element {least:.1f} us")
-    assert least <= 20.0
