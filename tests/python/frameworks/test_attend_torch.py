@@ -1,6 +1,5 @@
 """attend on PyTorch tensors beside F.scaled_dot_product_attention."""
 
-
 import pytest
 import torch
 import torch.nn.functional as F
