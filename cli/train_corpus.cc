@@ -131,6 +131,7 @@ TrainRows rows_of(const TrainCorpus& corpus, dim_t training_end, const GptOption
   options.drop_last = false;
   options.seed = model.seed.value();
   options.repeated_rows = settings.repeat_share;
+  if (settings.repeat_sentences) options.sentence_ends = sentence_ends(corpus.bpe);
   options.range = {0, training_end};
   TrainRows rows;
   rows.training = [fill, windows = std::make_shared<Windows>(corpus.tokens, options)](

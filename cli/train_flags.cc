@@ -31,7 +31,7 @@ void TrainFlags::add_to(CLI::App& verb) {
   flag("--beta2", beta2, "X", "How much of the mean square gradient a step keeps (0.95)");
   flag("--clip", clip, "X", "Largest norm of the gradients; 0: any (1)");
 
-  flag("--repeat-share", repeat_share, "P", "Rows that repeat a segment of 20 to 100 tokens (0)");
+  flag("--repeat-share", repeat_share, "P", "Share of rows that repeat some of their text (0.2)");
   flag("--validation-share", validation_share, "P", "Of each text, kept out of training (0.05)");
   flag("--seed", seed, "N", "Of parameters, order and dropout (123)");
   flag("--save-every", save_every, "N", "Steps from checkpoint to checkpoint");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "cephalo/core/error.h"
 
@@ -17,6 +18,7 @@ void for_fields(Notes& notes, Field&& field) {
   field("files", notes.files);
   field("training_tokens", notes.training_tokens);
   field("repeat_share", notes.settings.repeat_share);
+  field("repeat_sentences", notes.settings.repeat_sentences);
   field("save_every", notes.settings.save_every);
   field("sample_every", notes.settings.sample_every);
   field("validate_every", notes.settings.validate_every);
@@ -38,7 +40,10 @@ TrainNotes train_notes_from_json(const std::string& text, const std::string& pat
   TrainNotes notes;
   try {
     const Json json = Json::parse(text);
-    for_fields(notes, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+    for_fields(notes, [&](const char* name, auto& value) {
+      const bool newer = std::string_view(name) == "repeat_sentences";  // absent in older runs
+      if (!newer || json.contains(name)) json.at(name).get_to(value);
+    });
   } catch (const Json::exception& error) {
     throw Error(Error::Kind::value,
                 fmt::format("{}: notes: was not written by cephalo train: {}", path, error.what()));

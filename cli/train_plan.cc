@@ -29,6 +29,7 @@ constexpr Tier kTiers[] = {
 };
 
 constexpr double kBudgetSeconds = 600.0;
+constexpr double kRepeatShare = 0.2;  // without repeated rows, no induction head forms in that time
 
 // Tokens a second of a training step. A multiplication and an addition for each parameter of a
 // matrix on the way there and twice on the way back, and attention over half the context; about
@@ -127,7 +128,8 @@ TrainSettings settings_of(const TrainFlags& flags, const TrainPlan& plan,
   const auto in_a_minute = static_cast<std::int64_t>(60.0 / std::max(each, 1e-3));
   s.save_every = std::clamp<std::int64_t>(in_a_minute, 10, 1000);
   s.sample_every = std::max<std::int64_t>(1, steps / 5);
-  s.repeat_share = share_or("--repeat-share", flags.repeat_share, 0.0);
+  s.repeat_share = share_or("--repeat-share", flags.repeat_share, kRepeatShare);
+  s.repeat_sentences = s.repeat_share > 0.0;
   const std::int64_t windows = (validation_tokens - 1) / plan.model.context_length;
   s.validation_rows = std::clamp<std::int64_t>(windows, 0, 128);
   // A row of validation takes about a third of one of training: in all, a tenth at most.

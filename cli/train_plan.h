@@ -11,6 +11,7 @@ namespace cephalo::cli {
 // What a run does beside what a Trainer knows; kept in its checkpoints.
 struct TrainSettings {
   double repeat_share = 0.0;
+  bool repeat_sentences = false;  // half of them; runs begun before there were such rows have none
   std::int64_t save_every = 0;
   std::int64_t sample_every = 0;
   std::int64_t validate_every = 0;

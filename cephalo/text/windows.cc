@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <string_view>
 
 #include "cephalo/core/fail.h"
 #include "cephalo/core/random.h"
@@ -46,6 +47,9 @@ void check(const WindowOptions& o, dim_t tokens) {
   require(o.repeat_least >= 1 && o.repeat_least <= o.repeat_most,
           "Windows: repeat_least ({}) must be in [1, repeat_most ({})]", o.repeat_least,
           o.repeat_most);
+  for (const TokenId id : o.sentence_ends) {
+    require(id >= 0, "Windows: sentence_ends: {} is not a token", id);
+  }
 }
 
 // The row keeps one segment of itself, over and over. ids: [context_length + 1]
@@ -62,7 +66,38 @@ void repeat_segment(std::span<std::int64_t> ids, const WindowOptions& o,
   }
 }
 
+// A draw for row `number`, the one of that place in it.
+PhiloxCounter draw_for_row(std::uint64_t seed, std::int64_t number, std::uint32_t place) {
+  const auto low = static_cast<std::uint32_t>(number);
+  const auto high = static_cast<std::uint32_t>(static_cast<std::uint64_t>(number) >> 32);
+  return philox(mix_seed(seed, kRepeatStream), {low, high, place, 0});
+}
+
+bool is_letter_or_digit(char byte) {
+  const auto b = static_cast<unsigned char>(byte);
+  // Bytes of a longer character count as letters, but for the closing quotes U+2019 and U+201D.
+  return (b >= '0' && b <= '9') || (b >= 'A' && b <= 'Z') || (b >= 'a' && b <= 'z') || b >= 0x80;
+}
+
+bool ends_sentence(std::string_view token) {
+  for (const std::string_view quote : {"\xE2\x80\x99", "\xE2\x80\x9D"}) {
+    if (token.ends_with(quote)) token.remove_suffix(quote.size());
+  }
+  const std::size_t end = token.find_last_of(".!?");
+  if (end == std::string_view::npos) return false;
+  const std::string_view after = token.substr(end + 1);
+  return std::none_of(after.begin(), after.end(), is_letter_or_digit);
+}
+
 }  // namespace
+
+std::vector<TokenId> sentence_ends(const Bpe& bpe) {
+  std::vector<TokenId> ends;
+  for (TokenId id = 0; id < bpe.vocab_size(); ++id) {
+    if (ends_sentence(bpe.token(id))) ends.push_back(id);
+  }
+  return ends;
+}
 
 std::pair<TokenRange, TokenRange> split_tokens(dim_t tokens, double fraction) {
   require(tokens >= 0 && fraction >= 0.0 && fraction <= 1.0,
@@ -77,6 +112,11 @@ Windows::Windows(std::shared_ptr<const TokenSource> source, const WindowOptions&
   if (options_.stride == 0) options_.stride = options_.context_length;
   if (options_.range.end == -1) options_.range.end = source_->tokens();
   check(options_, source_->tokens());
+  for (const TokenId id : options_.sentence_ends) {
+    const auto place = static_cast<std::size_t>(id);
+    if (place >= ends_sentence_.size()) ends_sentence_.resize(place + 1);
+    ends_sentence_[place] = true;
+  }
   const dim_t room = options_.range.end - options_.range.begin - options_.context_length;
   count_ = 1 + (room - 1) / options_.stride;
   // From here on torch.randperm draws in another way.
@@ -127,10 +167,57 @@ void Windows::row(std::int64_t number, std::span<std::int64_t> ids) const {
   source_->read(options_.range.begin + window * options_.stride, tokens);
   std::copy(tokens.begin(), tokens.end(), ids.begin());
   if (options_.repeated_rows == 0.0) return;
-  const auto low = static_cast<std::uint32_t>(number);
-  const auto high = static_cast<std::uint32_t>(static_cast<std::uint64_t>(number) >> 32);
-  const PhiloxCounter draw = philox(mix_seed(options_.seed, kRepeatStream), {low, high, 0, 0});
-  if (draw[0] * 0x1p-32 < options_.repeated_rows) repeat_segment(ids, options_, draw);
+  const PhiloxCounter draw = draw_for_row(options_.seed, number, 0);
+  if (draw[0] * 0x1p-32 >= options_.repeated_rows) return;
+  if (!ends_sentence_.empty() && draw[3] % 2 == 0) {
+    return_to_sentences(number, ids);
+  } else {
+    repeat_segment(ids, options_, draw);
+  }
+}
+
+// Fresh sentences of the row's own window and returning ones take turns by the toss of a coin; what
+// no longer fits is left out at the end. ids: [context_length + 1]
+void Windows::return_to_sentences(std::int64_t number, std::span<std::int64_t> ids) const {
+  constexpr std::size_t kShortest = 5;  // tokens: "No! No! No!" is not worth copying
+  struct Sentence {
+    std::size_t begin, length;
+  };
+  const std::vector<std::int64_t> text(ids.begin(), ids.end());
+  const auto most = static_cast<std::size_t>(options_.repeat_most);
+  const auto length_from = [&](std::size_t begin) {
+    std::size_t end = begin;
+    while (end < text.size() && end - begin < most) {
+      const auto id = static_cast<std::size_t>(text[end++]);
+      if (id < ends_sentence_.size() && ends_sentence_[id]) break;
+    }
+    return end - begin;
+  };
+  std::vector<Sentence> said, near;
+  std::size_t read = 0;
+  std::size_t written = 0;
+  for (std::uint32_t place = 1; written < ids.size(); ++place) {
+    near.clear();
+    for (const Sentence& s : said) {
+      if (s.length >= kShortest && written - s.begin <= most) near.push_back(s);
+    }
+    const PhiloxCounter draw = draw_for_row(options_.seed, number, place);
+    const std::size_t room = ids.size() - written;
+    Sentence next{written, 0};
+    if (!near.empty() && draw[0] % 2 == 0) {
+      const Sentence& again = near[draw[1] % near.size()];
+      next.length = std::min(again.length, room);
+      std::copy_n(ids.begin() + static_cast<dim_t>(again.begin), next.length,
+                  ids.begin() + static_cast<dim_t>(written));
+    } else {
+      next.length = std::min(length_from(read), room);
+      std::copy_n(text.begin() + static_cast<dim_t>(read), next.length,
+                  ids.begin() + static_cast<dim_t>(written));
+      read += next.length;
+    }
+    written += next.length;
+    said.push_back(next);
+  }
 }
 
 WindowBatch Windows::batch(const WindowPosition& position) const {

@@ -39,7 +39,15 @@ struct WindowOptions {
   double repeated_rows = 0.0;
   dim_t repeat_least = 20;
   dim_t repeat_most = 100;
+  // Tokens that end a sentence. Where there are any, every other repeated row is another exercise:
+  // its text goes on, but now and then an earlier sentence, begun at most repeat_most tokens
+  // before, is said again word for word. From segments alone a model learns to copy rows that do
+  // nothing else, and fails to notice a sentence that returns in the middle of a story.
+  std::vector<TokenId> sentence_ends = {};
 };
+
+// Those of a vocabulary: tokens in which no letter or digit follows a '.', '!' or '?'.
+std::vector<TokenId> sentence_ends(const Bpe& bpe);
 
 // Where a run stands in the data: all there is to save.
 struct WindowPosition {
@@ -74,10 +82,12 @@ class Windows {
  private:
   dim_t window_of(std::int64_t epoch, dim_t row) const;
   dim_t torch_window(std::int64_t epoch, dim_t row) const;
+  void return_to_sentences(std::int64_t number, std::span<std::int64_t> ids) const;
 
   std::shared_ptr<const TokenSource> source_;
   WindowOptions options_;
   dim_t count_ = 0;
+  std::vector<bool> ends_sentence_;  // by token; empty where sentence_ends is
   // The order of the epoch that was asked for last.
   mutable std::mutex mutex_;
   mutable std::int64_t torch_epoch_ = -1;

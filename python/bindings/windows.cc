@@ -5,12 +5,14 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <new>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/attend.h"
@@ -45,7 +47,8 @@ Source source_of(const nb::object& source, std::optional<std::int64_t> vocab_siz
 void construct(WindowsOfText* self, const nb::object& source, dim_t context_length, dim_t stride,
                dim_t batch, bool shuffle, bool drop_last, std::uint64_t seed,
                const std::string& order, std::pair<dim_t, dim_t> range, double repeated_rows,
-               std::pair<dim_t, dim_t> repeat, std::optional<std::int64_t> vocab_size) {
+               std::pair<dim_t, dim_t> repeat, std::optional<std::int64_t> vocab_size,
+               std::vector<TokenId> ends) {
   const WindowOptions options{.context_length = context_length,
                               .stride = stride,
                               .batch = batch,
@@ -56,7 +59,8 @@ void construct(WindowsOfText* self, const nb::object& source, dim_t context_leng
                               .range = {range.first, range.second},
                               .repeated_rows = repeated_rows,
                               .repeat_least = repeat.first,
-                              .repeat_most = repeat.second};
+                              .repeat_most = repeat.second,
+                              .sentence_ends = std::move(ends)};
   const Source found = source_of(source, vocab_size);
   new (self) WindowsOfText(found.tokens, options, found.kind);
 }
@@ -131,6 +135,8 @@ void bind_windows(nb::module_& m) {
       "tokens"_a, "fraction"_a,
       "The range of tokens for training, and that of the last `fraction`, kept for validation:\n"
       "each (begin, end), as Windows takes them.");
+  m.def("sentence_ends", &sentence_ends, "bpe"_a,
+        "Ids of the tokens that end a sentence, for Windows(..., sentence_ends=...).");
   nb::class_<WindowsOfText> windows(
       m, kName,
       "Windows of context_length + 1 tokens of a corpus, as batches for training. windows[i] is "
@@ -141,13 +147,15 @@ void bind_windows(nb::module_& m) {
               "stride"_a = 0, "batch"_a = 1, "shuffle"_a = false, "drop_last"_a = true,
               "seed"_a = 123, "order"_a = "counter", "range"_a = std::pair<dim_t, dim_t>(0, -1),
               "repeated_rows"_a = 0.0, "repeat"_a = std::pair<dim_t, dim_t>(20, 100),
-              "vocab_size"_a = nb::none(),
+              "vocab_size"_a = nb::none(), "sentence_ends"_a = std::vector<TokenId>(),
               R"(source: a TokenFile, or ids: an array or a list; batches are of its kind.
 
 stride: from one window to the next, 0: context_length. drop_last: a last batch of fewer rows is
 left out. order: "counter", or "torch", that of DataLoader(shuffle=True) after torch.manual_seed(seed).
 range: tokens (begin, end) of the source, end -1: to the last. repeated_rows: this share of the rows
-repeats a segment of itself, of a length from repeat[0] to repeat[1]. vocab_size: for ids in memory.)");
+repeats a segment of itself, of a length from repeat[0] to repeat[1]. vocab_size: for ids in memory.
+sentence_ends: tokens that end a sentence, as cephalo.sentence_ends(bpe) gives them; then half of the
+repeated rows return to earlier sentences of their text instead.)");
   windows.def("batch", &batch, "epoch"_a, "batch"_a, "-> (inputs, targets) of any epoch.")
       .def("__getitem__", &item, "index"_a)
       .def("after", &after, "epoch"_a, "batch"_a, "The position that follows: (epoch, batch).")

@@ -91,6 +91,7 @@ from ._cephalo import (
     report_heads,
     row_sums,
     sample_token,
+    sentence_ends,
     sgd_step,
     simple_attention,
     split_tokens,

@@ -153,6 +153,59 @@ TEST(WindowsTest, a_repeated_segment_fits_twice_into_a_short_row) {
   }
 }
 
+// Sentences of 10 tokens, 10k to 10k + 9: in a row that returns to them, each token is the one
+// after the last, or begins a fresh sentence or one that was said before.
+TEST(WindowsTest, half_of_the_repeated_rows_return_to_earlier_sentences) {
+  constexpr std::int64_t kLength = 10;
+  WindowOptions options{.context_length = 256, .shuffle = true, .repeated_rows = 1.0};
+  for (TokenId id = kLength - 1; id < 50'000; id += kLength) options.sentence_ends.push_back(id);
+  const Windows windows(counting(50'000), options);
+  int returning = 0;
+  std::int64_t copied = 0;
+  std::set<std::int64_t> distances;
+  for (std::int64_t number = 0; number < windows.count(); ++number) {
+    const auto ids = row_of(windows, number);
+    EXPECT_EQ(ids, row_of(windows, number));
+    const auto period = std::find(ids.begin() + 1, ids.end(), ids[0]) - ids.begin();
+    const auto repeats = [&](std::size_t k) {
+      return ids[k] == ids[k - static_cast<std::size_t>(period)];
+    };
+    std::size_t k = static_cast<std::size_t>(period);
+    while (k < ids.size() && repeats(k)) ++k;
+    if (k == ids.size() && period < std::ssize(ids)) continue;  // a segment, over and over
+    ++returning;
+    std::int64_t fresh = ids[0];  // the first token of the text that was not yet said
+    for (std::size_t place = 0; place < ids.size(); ++place) {
+      if (ids[place] == fresh) {
+        ++fresh;
+        continue;
+      }
+      ASSERT_LT(ids[place], fresh);  // nothing is passed over
+      ++copied;
+      const bool begins = ids[place - 1] % kLength == kLength - 1;
+      ASSERT_TRUE(begins || ids[place] == ids[place - 1] + 1);
+      if (!begins) continue;
+      const auto before = std::find(ids.rbegin() + std::ssize(ids) - static_cast<dim_t>(place),
+                                    ids.rend(), ids[place]);
+      ASSERT_NE(before, ids.rend());
+      distances.insert(before - ids.rbegin() - std::ssize(ids) + static_cast<dim_t>(place) + 1);
+    }
+  }
+  EXPECT_NEAR(2 * returning, static_cast<int>(windows.count()), 70);  // five standard deviations of 195 rows
+  EXPECT_NEAR(static_cast<double>(copied) / (257.0 * returning), 0.5, 0.1);
+  EXPECT_GE(*distances.begin(), 5);
+  EXPECT_LE(*distances.rbegin(), 100);
+}
+
+TEST(WindowsTest, sentences_end_where_no_letter_follows_the_stop) {
+  const Bpe bpe = golden_vocabulary();
+  std::set<std::string> ends;
+  for (const TokenId id : sentence_ends(bpe)) ends.emplace(bpe.token(id));
+  for (const char* token : {".", "!", "?"}) EXPECT_TRUE(ends.contains(token)) << token;
+  for (const std::string& token : ends) EXPECT_NE(token.find_first_of(".!?"), std::string::npos);
+  EXPECT_FALSE(ends.contains("a"));
+}
+
 TEST(WindowsTest, tokens_are_split_for_training_and_validation) {
   const auto [train, validation] = split_tokens(1000, 0.1);
   EXPECT_EQ(train.begin, 0);
