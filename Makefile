@@ -4,7 +4,7 @@ FUZZ_RUNS ?= 1000000
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
-.PHONY: help demo test test-asan test-tsan test-neon test-wasm test-long test-torch test-tokenizer \
+.PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-long test-torch test-tokenizer \
         fuzz build wheel bench-peers bench-tokenizer bench docs fmt lint deps clean
 
 help: ## this list
@@ -31,6 +31,12 @@ test-asan: ## the same tests under AddressSanitizer and UndefinedBehaviorSanitiz
 	@tools/deps build test
 	@cmake --preset asan && cmake --build build/asan
 	@ctest --test-dir build/asan -LE 'long|release' -j $(JOBS) --output-on-failure
+
+test-sanitized: ## of those, what meets files and arrays of others, the Python package too
+	@tools/deps build test python
+	@cmake --preset sanitized -DPython_EXECUTABLE=$(abspath .venv/bin/python)
+	@cmake --build --preset sanitized
+	@ctest --test-dir build/sanitized -L sanitized -j $(JOBS) --output-on-failure
 
 test-tsan: ## the same tests under ThreadSanitizer
 	@tools/deps build test
