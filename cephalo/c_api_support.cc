@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/printable.h"
 
 namespace cephalo::c_api {
 namespace {
@@ -28,7 +29,7 @@ Engine engine_of(int32_t engine, const char* function) {
 
 cephalo_status failed(cephalo_status status, const char* message) noexcept {
   try {
-    message_of_this_thread = message;
+    message_of_this_thread = printable(message);
     error_of_this_thread = message_of_this_thread.c_str();
   } catch (...) {  // there is not even memory to say so
     error_of_this_thread = "no memory";

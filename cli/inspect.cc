@@ -116,7 +116,8 @@ std::string as_json(const Report& report, const std::string& path) {
                                        {"numbers", report.numbers},
                                        {"tensors", tensors},
                                        {"metadata", report.metadata}};
-  return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  // ASCII: names out of a file may hold what turns the direction of a terminal.
+  return json.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 void inspect(const Flags& flags) {

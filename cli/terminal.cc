@@ -107,21 +107,6 @@ std::string wrapped(std::string_view text, std::size_t width) {
   return out + "\n";
 }
 
-std::string printable(std::string_view text) {
-  std::string safe;
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const auto code = static_cast<unsigned char>(text[at]);
-    const auto next = at + 1 < text.size() ? static_cast<unsigned char>(text[at + 1]) : 0U;
-    if (code == 0xC2 && next >= 0x80 && next < 0xA0) {  // U+0080 to U+009F: controls too
-      safe += '?';
-      ++at;
-    } else {
-      safe += code < 0x20 || code == 0x7F ? '?' : text[at];
-    }
-  }
-  return safe;
-}
-
 void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t all_bytes) {
   constexpr std::int64_t kMiB = 1 << 20;
   constexpr std::size_t kWidth = 40;

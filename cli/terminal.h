@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "cephalo/core/printable.h"  // what is printed goes through it
 #include "cephalo/view/terminal.h"
 
 namespace cephalo::cli {
@@ -22,9 +23,6 @@ std::size_t display_width(std::string_view text);
 
 // Text as lines of at most that width, broken at spaces; each ends in a line end.
 std::string wrapped(std::string_view text, std::size_t width);
-
-// A token as it may be printed: control characters cannot reach the terminal.
-std::string printable(std::string_view text);
 
 // A bar on stderr, for work on more than 64 MiB and only where a person looks.
 void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t all_bytes);

@@ -10,6 +10,8 @@ install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         # Parts of the library, not of its interface.
         PATTERN "fail.h" EXCLUDE PATTERN "visit.h" EXCLUDE PATTERN "matmul.h" EXCLUDE
         PATTERN "trace_recorder.h" EXCLUDE PATTERN "safetensors_header.h" EXCLUDE
+        PATTERN "safetensors_index.h" EXCLUDE PATTERN "stored_bytes.h" EXCLUDE
+        PATTERN "json.h" EXCLUDE PATTERN "printable.h" EXCLUDE
         PATTERN "elementwise.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE
         PATTERN "trainer_json.h" EXCLUDE PATTERN "trainer_state.h" EXCLUDE
         PATTERN "c_api_support.h" EXCLUDE

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "cephalo/core/fail.h"
 #include "cephalo/core/ops.h"
 #include "cephalo/core/visit.h"
+#include "cephalo/io/json.h"
 
 namespace cephalo {
 namespace {
@@ -121,15 +121,17 @@ void read_setting(const nlohmann::json& json, const char* key, const std::string
   bool fits = value.is_boolean();
   if constexpr (std::is_same_v<T, dim_t>) fits = value.is_number_unsigned();
   if constexpr (std::is_same_v<T, double>) fits = value.is_number();
-  require(fits, "{}: __metadata__: cephalo: {} is {}, which it cannot be", path, key, value.dump());
+  require(fits, "{}: __metadata__: cephalo: {} is {}, which it cannot be", path, key,
+          shown_json(value));
   to = value.get<T>();
 }
 
 void add_settings_of_file(const SafetensorsFile& file, LayerSettings& settings) {
   const auto found = file.metadata().find(kSettingsKey);
   if (found == file.metadata().end()) return;
-  const nlohmann::json json = nlohmann::json::parse(found->second, nullptr, false);
-  require(json.is_object(), "{}: __metadata__: cephalo: is not a JSON object", file.path());
+  const std::string name = file.path() + ": __metadata__: cephalo";
+  const nlohmann::json json = parse_json(found->second, name);
+  require(json.is_object(), "{}: is not a JSON object", name);
   read_setting(json, "num_heads", file.path(), settings.num_heads);
   read_setting(json, "num_kv_heads", file.path(), settings.num_kv_heads);
   read_setting(json, "context_length", file.path(), settings.context_length);

@@ -2,34 +2,19 @@
 
 #include <algorithm>
 #include <bit>
-#include <nlohmann/json.hpp>
+#include <set>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/printable.h"
 #include "cephalo/io/checksum.h"
+#include "cephalo/io/json.h"
 #include "cephalo/io/safetensors_header.h"
+#include "cephalo/io/safetensors_index.h"
 
 namespace cephalo {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
-
-constexpr std::int64_t kLengthBytes = 8;
-constexpr std::uint64_t kLargestHeader = 100'000'000;
-
-std::string read_header(const InputFile& file) {
-  require(file.size() >= kLengthBytes, "{}: needs {} bytes, file has {}", file.path(), kLengthBytes,
-          file.size());
-  std::uint64_t length = 0;
-  file.read(0, &length, kLengthBytes);
-  require(length <= kLargestHeader, "{}: header length {} is over the limit {}", file.path(),
-          length, kLargestHeader);
-  const auto left = static_cast<std::uint64_t>(file.size() - kLengthBytes);
-  require(length <= left, "{}: header length {} is over the {} bytes that follow it", file.path(),
-          length, left);
-  std::string json(static_cast<std::size_t>(length), '\0');
-  file.read(kLengthBytes, json.data(), static_cast<std::int64_t>(length));
-  return json;
-}
 
 // Elements of t for one index of its first axis.
 dim_t row_length(const TensorView& t) {
@@ -46,49 +31,33 @@ void for_row_blocks(const TensorView& t, std::int64_t row_bytes, Body&& body) {
   }
 }
 
-// weight_map of an index: which tensor is in which file. The files are names, not paths: an index
-// must not lead anywhere else.
-std::map<std::string, std::string> read_index(const InputFile& file) {
-  const std::string& path = file.path();
-  require(static_cast<std::uint64_t>(file.size()) <= kLargestHeader,
-          "{}: {} bytes are over the limit {}", path, file.size(), kLargestHeader);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, text.data(), file.size());
-  const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
-  require(index.is_object() && index.contains("weight_map") && index.at("weight_map").is_object(),
-          "{}: is no index: it has no weight_map", path);
-  std::map<std::string, std::string> shard_of;
-  for (const auto& [tensor, shard] : index.at("weight_map").items()) {
-    require(shard.is_string(), "{}: weight_map: {}: is not the name of a file", path, tensor);
-    const auto name = shard.get<std::string>();
-    const bool plain = !name.empty() && name != "." && name != ".." &&
-                       name.find('/') == std::string::npos &&
-                       name.find('\0') == std::string::npos && name.ends_with(".safetensors");
-    require(plain, "{}: weight_map: {}: \"{}\" is not the plain name of a .safetensors file", path,
-            tensor, name);
-    shard_of[tensor] = name;
-  }
-  return shard_of;
-}
-
 using NamedTensors = std::vector<std::pair<std::string, TensorView>>;
 
 // The length, and the header padded so that the first tensor is aligned.
 std::string make_header(const std::string& path, const NamedTensors& tensors,
                         const std::map<std::string, std::string>& metadata) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  constexpr const char* kMetadata = "__metadata__";
+  std::vector<std::string> members;
+  if (!metadata.empty()) {
+    std::vector<std::string> pairs;
+    for (const auto& [key, value] : metadata) {
+      pairs.push_back(quoted_json(key, path) + ":" + quoted_json(value, path));
+    }
+    members.push_back(fmt::format("\"{}\":{{{}}}", kMetadata, fmt::join(pairs, ",")));
+  }
+  std::set<std::string_view> names;
   std::int64_t offset = 0;
   for (const auto& [name, view] : tensors) {
-    require(name != "__metadata__" && !header.contains(name), "{}: {}: cannot be written twice",
-            path, name);
+    require(name != kMetadata && names.insert(name).second, "{}: {}: cannot be written twice", path,
+            shown(name));
     const std::int64_t end = checked_add(offset, static_cast<std::int64_t>(view.bytes()));
-    header[name] = {{"dtype", safetensors_word(view.dtype())},
-                    {"shape", std::vector<dim_t>(view.shape().begin(), view.shape().end())},
-                    {"data_offsets", {offset, end}}};
+    members.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                                  quoted_json(name, path), safetensors_word(view.dtype()),
+                                  fmt::join(view.shape().begin(), view.shape().end(), ","), offset,
+                                  end));
     offset = end;
   }
-  std::string json = header.dump();
+  std::string json = fmt::format("{{{}}}", fmt::join(members, ","));
   json.resize((json.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = json.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + json;
@@ -124,41 +93,44 @@ SafetensorsFile::SafetensorsFile(InputFile file) : file_(std::move(file)) {
 
 void SafetensorsFile::open_file() {
   refuse_pickle(file_);
-  const std::string json = read_header(file_);
-  data_begin_ = kLengthBytes + static_cast<std::int64_t>(json.size());
-  SafetensorsHeader header = parse_safetensors_header(json, file_.size() - data_begin_, path());
+  SafetensorsHeader header = read_safetensors_header(file_);
+  data_begin_ = header.data_begin;
   entries_ = std::move(header.entries);
+  by_name_ = std::move(header.by_name);
   metadata_ = std::move(header.metadata);
 }
 
 void SafetensorsFile::open_shards() {
-  const std::map<std::string, std::string> shard_of = read_index(file_);
-  std::map<std::string, std::size_t> opened;
-  for (const auto& [tensor, shard] : shard_of) opened.emplace(shard, 0);
+  const ShardIndex index = read_shard_index(file_);
   const std::size_t slash = path().rfind('/');
   const std::string folder = slash == std::string::npos ? "" : path().substr(0, slash + 1);
-  for (auto& [shard, number] : opened) {
-    number = shards_.size();
+  for (const std::string& shard : index.shards) {
+    const std::size_t number = shards_.size();
     shards_.emplace_back(folder + shard);
     for (Entry entry : shards_.back().entries_) {
-      const auto named = shard_of.find(entry.name);
-      require(named != shard_of.end() && named->second == shard,
-              "{}: {}: is in {}, the index says {}", path(), entry.name, shard,
-              named == shard_of.end() ? "nothing of it" : named->second);
+      const std::uint32_t* named = index.find(entry.name);
+      require(named != nullptr && *named == number, "{}: {}: is in {}, the index says {}", path(),
+              shown(entry.name), shown(shard),
+              shown(named != nullptr ? index.shards[*named] : "nothing of it"));
       entry.shard = number;
-      entries_.push_back(entry);
+      entries_.push_back(std::move(entry));
     }
     metadata_.insert(shards_.back().metadata_.begin(), shards_.back().metadata_.end());
   }
-  for (const auto& [tensor, shard] : shard_of) {
-    require(find(tensor) != nullptr, "{}: {}: is not in {}", path(), tensor, shard);
+  by_name_ = order_by_name(entries_);
+  for (const auto& [tensor, shard] : index.shard_of) {
+    require(find(tensor) != nullptr, "{}: {}: is not in {}", path(), shown(tensor),
+            shown(index.shards[shard]));
   }
 }
 
 const SafetensorsFile::Entry* SafetensorsFile::find(const std::string& name) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(),
-                                  [&](const Entry& entry) { return entry.name == name; });
-  return found == entries_.end() ? nullptr : &*found;
+  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                      [&](std::uint32_t place, const std::string& wanted) {
+                                        return entries_[place].name < wanted;
+                                      });
+  if (found == by_name_.end() || entries_[*found].name != name) return nullptr;
+  return &entries_[*found];
 }
 
 Tensor SafetensorsFile::read(const Entry& entry) const {

@@ -47,6 +47,7 @@ class SafetensorsFile {
   std::vector<SafetensorsFile> shards_;  // of an index; empty for a single file
   std::int64_t data_begin_ = 0;
   std::vector<Entry> entries_;
+  std::vector<std::uint32_t> by_name_;  // their places, in the order of the names
   std::map<std::string, std::string> metadata_;
 };
 

@@ -4,19 +4,20 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/printable.h"
 #include "cephalo/io/file.h"
+#include "cephalo/io/json.h"
 
 namespace cephalo {
 namespace {
 
 constexpr dim_t kLargestNumber = (dim_t{1} << 31) - 1;
-constexpr std::int64_t kLargestFile = 1 << 20;
+constexpr JsonLimits kLimits = {.bytes = 1 << 20, .values = 100'000, .string_bytes = 1 << 20};
 
 // Keys of transformers' configurations that say nothing about the arithmetic of a GPT-2.
 constexpr std::array<std::string_view, 66> kIgnored = {"_attn_implementation",
@@ -87,15 +88,15 @@ constexpr std::array<std::string_view, 66> kIgnored = {"_attn_implementation",
                                                        "vocab_file"};
 
 // The keys of the outermost object, event by event. What lies inside a key's own object or list is
-// passed over, however deep; a number no double holds is found with its key.
-class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
+// passed over; a number no double holds is found with its key.
+class ConfigReader : public JsonEvents {
  public:
   using Values = std::map<std::string, nlohmann::json>;
   ConfigReader(const std::string& path, Values& values) : path_(path), values_(values) {}
 
   bool key(string_t& text) override {
     if (depth_ != 1) return true;
-    require(!values_.contains(text), "{}: {}: appears twice", path_, text);
+    require(!values_.contains(text), "{}: {}: appears twice", path_, shown(text));
     key_ = text;
     return true;
   }
@@ -118,15 +119,15 @@ class ConfigReader : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(number_unsigned_t value) override { return keep(value); }
   bool number_float(number_float_t value, const string_t&) override { return keep(value); }
   bool string(string_t& text) override { return keep(text); }
-  bool binary(binary_t&) override { return true; }
 
   bool parse_error(std::size_t position, const std::string& token,
                    const nlohmann::detail::exception& error) override {
     constexpr int kOutOfRange = 406;
     if (error.id == kOutOfRange) {
-      fail(Error::Kind::value, "{}: {}: {} is larger than any number", path_, key_, token);
+      fail(Error::Kind::value, "{}: {}: {} is larger than any number", path_, shown(key_),
+           shown(token));
     }
-    fail(Error::Kind::value, "{}: not valid UTF-8 JSON at byte {}", path_, position);
+    return JsonEvents::parse_error(position, token, error);
   }
 
  private:
@@ -151,7 +152,7 @@ class Keys {
  public:
   Keys(const std::string& path, const std::string& json) : path_(path) {
     ConfigReader reader(path, values_);
-    nlohmann::json::sax_parse(json, &reader);
+    read_json(json, path, kLimits, reader);
   }
 
   // null: the key is absent, or there and null
@@ -170,7 +171,7 @@ class Keys {
   template <typename... Args>
   void check(bool holds, const nlohmann::json& value, fmt::format_string<Args...> rule,
              Args&&... args) const {
-    require(holds, "{}: {}: {} must be {}", path_, last_, value.dump(),
+    require(holds, "{}: {}: {} must be {}", path_, last_, shown_json(value),
             fmt::format(rule, std::forward<Args>(args)...));
   }
 
@@ -238,8 +239,8 @@ class Keys {
     for (const auto& [key, value] : values_) {
       if (known_.contains(key)) continue;
       require(std::find(kIgnored.begin(), kIgnored.end(), key) != kIgnored.end(),
-              "{}: {}: {} is for a key that is not known (--allow-extra ignores it)", path_, key,
-              value.dump().substr(0, 40));
+              "{}: {}: {} is for a key that is not known (--allow-extra ignores it)", path_,
+              shown(key), shown_json(value));
     }
   }
 
@@ -332,8 +333,8 @@ GptConfig parse_gpt_config(const std::string& json, const std::string& path,
 
 GptConfig read_gpt_config(const std::string& path, const ConfigOptions& options) {
   const InputFile file(path);
-  require(file.size() <= kLargestFile, "{}: {} bytes are over the limit {}", path, file.size(),
-          kLargestFile);
+  require(file.size() <= kLimits.bytes, "{}: {} bytes are over the limit {}", path, file.size(),
+          kLimits.bytes);
   std::string json(static_cast<std::size_t>(file.size()), '\0');
   file.read(0, json.data(), file.size());
   return parse_gpt_config(json, path, options);

@@ -1,11 +1,12 @@
 // vocab.json and merges.txt: read with every rule checked, and written.
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/printable.h"
 #include "cephalo/io/checksum.h"
+#include "cephalo/io/json.h"
 #include "cephalo/text/bpe_tables.h"
 #include "cephalo/text/byte_alphabet.h"
 #include "cephalo/text/pre_split.h"
@@ -14,6 +15,8 @@ namespace cephalo {
 namespace {
 
 constexpr std::int64_t kMaxFileBytes = std::int64_t{32} << 20;  // GPT-2's is 1 MB
+constexpr JsonLimits kLimits = {
+    .bytes = kMaxFileBytes, .values = 4'000'000, .string_bytes = 1 << 20, .depth = 8};
 constexpr std::uint64_t kMaxId = INT32_MAX;
 
 // In quotes, and no longer than a message bears.
@@ -23,7 +26,7 @@ std::string in_quotes(std::string_view text) {
   while (!text.empty() && shown.size() < kShown) {
     const std::string_view next = text.substr(0, first_character(text).bytes);
     const bool broken = next.size() == 1 && static_cast<unsigned char>(next[0]) >= 0x80;
-    shown += broken ? "?" : next;
+    shown += broken ? "?" : printable(next);
     text.remove_prefix(next.size());
   }
   return fmt::format("\"{}\"{}", shown, text.empty() ? "" : "...");
@@ -46,7 +49,7 @@ std::string shown(std::string_view bytes) {
 }
 
 // Reads one object of numbers, event by event: nothing is built for what does not belong there.
-class VocabReader : public nlohmann::json_sax<nlohmann::json> {
+class VocabReader : public JsonEvents {
  public:
   VocabReader(const std::string& name, std::int64_t model_vocab_size)
       : name_(name), model_vocab_size_(model_vocab_size) {}
@@ -87,7 +90,7 @@ class VocabReader : public nlohmann::json_sax<nlohmann::json> {
   bool number_float(number_float_t, const string_t& text) override {
     if (!inside_) complain("a number");
     fail(Error::Kind::value, "{}: token {}: id {} is not a whole number up to {}", name_,
-         in_quotes(token_), text.substr(0, 40), kMaxId);
+         in_quotes(token_), cephalo::shown(text), kMaxId);
   }
   bool string(string_t& text) override {
     if (!inside_) complain("a string");
@@ -96,12 +99,6 @@ class VocabReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool boolean(bool) override { complain("true or false"); }
   bool null() override { complain("null"); }
-  bool binary(binary_t&) override { complain("binary data"); }
-
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception&) override {
-    fail(Error::Kind::value, "{}: not valid UTF-8 JSON at byte {}", name_, position);
-  }
 
  private:
   [[noreturn]] void complain(const char* what) const {
@@ -149,7 +146,7 @@ struct Vocabulary {
 Vocabulary parse_vocabulary(std::string_view json, const std::string& name,
                             std::int64_t model_vocab_size) {
   VocabReader reader(name, model_vocab_size);
-  nlohmann::json::sax_parse(json, &reader);
+  read_json(json, name, kLimits, reader);
   Vocabulary vocabulary{sort_by_id(reader, name), StringIndex(reader.ids.size())};
   for (std::uint32_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::uint32_t other = vocabulary.index.insert(vocabulary.tokens, id);

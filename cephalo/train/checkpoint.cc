@@ -1,9 +1,8 @@
 #include "cephalo/train/checkpoint.h"
 
-#include <nlohmann/json.hpp>
-
 #include "cephalo/core/fail.h"
 #include "cephalo/io/checksum.h"
+#include "cephalo/io/json.h"
 
 namespace cephalo {
 namespace {
@@ -14,7 +13,7 @@ constexpr const char* kKey = "cephalo_checkpoint";
 const std::string& checked(const std::string& path) {
   const InputFile file(path);
   require(ends_with_checksum(file),
-          "{}: checksum: does not fit the {} bytes of the file; it is damaged, cut short or no "
+          "{}: checksum: does not fit the {} bytes of the file; it is damaged, cut short or not a "
           "checkpoint",
           path, file.size());
   return path;
@@ -26,22 +25,22 @@ void write_checkpoint(const std::string& path,
                       const std::vector<std::pair<std::string, TensorView>>& tensors,
                       const std::string& state) {
   const nlohmann::json inside = {{"version", kCheckpointVersion},
-                                 {"state", nlohmann::json::parse(state)}};
+                                 {"state", parse_json(state, path + ": state")}};
   write_checked_safetensors(path, tensors, {{kKey, inside.dump()}}, true);
 }
 
 CheckpointFile::CheckpointFile(const std::string& path) : file_(checked(path)) {
   const auto found = file_.metadata().find(kKey);
-  require(found != file_.metadata().end(), "{}: is no checkpoint: its metadata has no {}", path,
+  require(found != file_.metadata().end(), "{}: is not a checkpoint: its metadata has no {}", path,
           kKey);
-  const nlohmann::json inside = nlohmann::json::parse(found->second, nullptr, false);
+  const nlohmann::json inside = parse_json(found->second, fmt::format("{}: {}", path, kKey));
   const bool whole = inside.is_object() && inside.contains("version") && inside.contains("state") &&
                      inside.at("version").is_number_integer() && inside.at("state").is_object();
   require(whole, "{}: {}: is not a version and a state", path, kKey);
-  const auto version = inside.at("version").get<std::int64_t>();
+  const nlohmann::json& version = inside.at("version");
   require(version == kCheckpointVersion,
-          "{}: version: is {}, this program reads {}; a newer cephalo wrote it", path, version,
-          kCheckpointVersion);
+          "{}: version: is {}, this program reads {}; a newer cephalo wrote it", path,
+          version.dump(), kCheckpointVersion);
   state_ = inside.at("state").dump();
 }
 

@@ -54,6 +54,26 @@ class InFolder(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.folder.name)), before)
 
 
+    def refuses_cheaply(self, path, message):
+        """The same with the bounds of the contract: 2 s of work, 64 MiB and twice the file."""
+        process = subprocess.Popen([CEPHALO, "inspect", path], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        output, error = process.stdout.read(), process.stderr.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stdout.close()
+        process.stderr.close()
+        self.assertEqual((process.returncode, output), (1, ""), error)
+        self.assertEqual(error, f"error: {path}: {message}\n")
+        if not SANITIZED:
+            self.assertLess(used.ru_utime + used.ru_stime, 2.0)
+            self.assertLess(1024 * used.ru_maxrss, (64 << 20) + 2 * path.stat().st_size)
+
+
+def with_length(header):
+    return len(header).to_bytes(8, "little") + header
+
+
 class Run(InFolder):
     def test_every_form_gives_pytorchs_output(self):
         cases = json.loads((FILES / "cases.json").read_text())["cases"]
@@ -185,7 +205,7 @@ class Files(InFolder):
         self.refuses(1, f"{index}: out_proj.bias: is in one.safetensors, the index says nothing of "
                         "it", "inspect", index)
         index.write_text("[]")
-        self.refuses(1, f"{index}: is no index: it has no weight_map", "inspect", index)
+        self.refuses(1, f"{index}: is not an index: it has no weight_map", "inspect", index)
 
     def test_lying_headers_cost_nothing(self):
         """Refused in less than 64 MiB whatever the header claims."""
@@ -197,6 +217,57 @@ class Files(InFolder):
         self.assertEqual(result.returncode, 1)
         self.assertEqual(result.stderr, f"error: {huge}: tensors end at byte 4000000000000 of the "
                                         "data, the file has 0\n")
+
+    def test_large_hostile_json_is_refused_in_bounded_time_and_memory(self):
+        index = self.at("model.safetensors.index.json")
+        index.write_bytes(b'{"a":' + b"[" * 98_000_000)
+        self.refuses_cheaply(index, "more than 64 objects and arrays in one another at byte 69")
+        index.write_bytes(b'{"a":[' + b"[]," * 32_000_000 + b"0]}")
+        self.refuses_cheaply(index, "more than 1000000 names and values at byte 2999998")
+        index.unlink()
+        layer = self.at("layer.safetensors")
+        entry = b'"%d":{"dtype":"U8","shape":[0],"data_offsets":[%d,%d]}'
+        for header, message in (
+                (b"{" + b",".join(entry % (k, 0, 0) for k in range(1_500_000)) + b"}",
+                 "header: more than 5000000 names and values at byte 25797988"),
+                (b"{" + b",".join(entry % (k, k % 2, k % 2) for k in range(480_000)) + b"}",
+                 "header: more than 5000000 names and values at byte 25797988"),
+                (b"{" + b",".join(entry % (k, k % 2, k % 2) for k in range(400_000)) + b"}",
+                 "tensors end at byte 1 of the data, the file has 0"),
+                (b'{"__metadata__":{' + b",".join(b'"%d":""' % k for k in range(6_000_000)) + b"}}",
+                 "__metadata__: more than 65536 names"),
+                (b'{"__metadata__":{' + b",".join(b'"%d":"%s"' % (k, b"x" * 8_000_000)
+                                                  for k in range(10)) + b"},3}",
+                 "header: not valid UTF-8 JSON at byte 80000097"),
+                (b'{"' + b"a" * 86_000_000 + b'":{}}',
+                 "header: a name or value of more than 8388608 bytes at byte 8388619")):
+            layer.write_bytes(with_length(header))
+            self.refuses_cheaply(layer, message)
+
+    def test_names_in_a_file_cannot_fill_or_turn_the_screen(self):
+        layer = self.at("layer.safetensors")
+        layer.write_bytes(with_length(b'{"' + b"a" * 5_000_000 + b'":{"dtype":1}}'))
+        self.refuses_cheaply(layer, "a" * 100 + "... (5000000 bytes): a name may have 1024 bytes at "
+                                    "most")
+        layer.write_bytes(with_length('{"a\u202eb\x1b":{"dtype":1}}'.replace("\x1b", "\\u001b")
+                                      .encode()))
+        self.refuses_cheaply(layer, "a?b?: dtype: the number 1 does not belong here")
+        layer.write_bytes(with_length('{"a\u202eb":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}'
+                                      .encode()))
+        self.assertIn("  a?b ", self.ok("inspect", layer))
+        layer.write_bytes(with_length(b"{}\0anything"))
+        self.refuses_cheaply(layer, "header: not valid UTF-8 JSON at byte 11")
+
+    def test_shards_with_many_tensors_open_soon(self):
+        count = 120_000
+        entries = (f'"layers.{k}.w":{{"dtype":"U8","shape":[1],"data_offsets":[{k},{k + 1}]}}'
+                   for k in range(count))
+        self.at("m-1.safetensors").write_bytes(
+            with_length(("{" + ",".join(entries) + "}").encode()) + bytes(count))
+        index = self.at("m.safetensors.index.json")
+        index.write_text(json.dumps({"weight_map": {f"layers.{k}.w": "m-1.safetensors"
+                                                    for k in range(count)} | {"x": "m-1.safetensors"}}))
+        self.refuses_cheaply(index, "x: is not in m-1.safetensors")
 
     def test_a_pickle_is_refused(self):
         for name in ("layer.pt", "layer.safetensors"):

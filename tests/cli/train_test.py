@@ -344,7 +344,7 @@ class Damaged(InFolder):
             step = int(newest.name[5:13])
             error = self.error("model", "--resume", steps=12)
             self.assertEqual(error, f"{newest}: checksum: does not fit the {newest.stat().st_size} bytes"
-                                    " of the file; it is damaged, cut short or no checkpoint; "
+                                    " of the file; it is damaged, cut short or not a checkpoint; "
                                     f"--previous goes on from step {step - 1}")
             result = self.train("model", "--resume", "--previous", steps=12)
             self.assertIn(f"goes on from step {step - 1} instead", result.stdout)

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -79,6 +81,25 @@ TEST_F(SafetensorsTest, W3_headers_that_are_no_json_object) {
   EXPECT_EQ(error_of_header(deep), "a: unknown field a");
 }
 
+TEST_F(SafetensorsTest, W3_a_nul_after_the_object_does_not_hide_what_follows) {
+  EXPECT_EQ(error_of_header(std::string("{}\0anything", 11)),
+            "header: not valid UTF-8 JSON at byte 11");
+}
+
+TEST_F(SafetensorsTest, W3_names_are_shown_in_part_and_without_what_turns_a_line_round) {
+  const std::string megabytes(5'000'000, 'a');
+  EXPECT_EQ(error_of_header("{\"" + megabytes + "\":{}}"),
+            std::string(100, 'a') + "... (5000000 bytes): a name may have 1024 bytes at most");
+  EXPECT_EQ(error_of_header("{\"__metadata__\":{\"" + megabytes + "\":\"\"}}"),
+            std::string(100, 'a') + "... (5000000 bytes): a name may have 1024 bytes at most");
+  EXPECT_EQ(error_of_header("{\"" + std::string(9'000'000, 'a') + "\":{}}"),
+            "header: a name or value of more than 8388608 bytes at byte 8388619");
+  EXPECT_EQ(error_of_header("{\"" + std::string(500, 'b') + "\":{\"dtype\":1}}"),
+            std::string(100, 'b') + "... (500 bytes): dtype: the number 1 does not belong here");
+  EXPECT_EQ(error_of_header("{\"a\u202Eb\":{\"dtype\":\"\u2066\"}}"),
+            "a?b: dtype: unknown type \"?\" (F32 F64 BF16 F16 I64 I32 I16 I8 U8 BOOL are known)");
+}
+
 TEST_F(SafetensorsTest, W4_names_that_appear_twice) {
   const std::string entry = R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   EXPECT_EQ(error_of_header("{\"a\":" + entry + ",\"a\":" + entry + "}", 4), "a: appears twice");
@@ -135,6 +156,8 @@ TEST_F(SafetensorsTest, W7_shapes_whose_size_wraps) {
             "a: shape: size overflows: [4294967296, 4294967296]");
   EXPECT_EQ(error_of_header(entry("[4611686018427387904]")),
             "a: shape: size overflows: [4611686018427387904]");
+  EXPECT_EQ(error_of_header(entry("[0,4611686018427387904,2]")),
+            "a: shape: size overflows: [0, 4611686018427387904, 2]");
 }
 
 TEST_F(SafetensorsTest, W8_shapes_that_do_not_fit_their_bytes) {
@@ -256,6 +279,69 @@ TEST_F(SafetensorsTest, large_tensors_of_any_strides_and_types_go_through_in_blo
   Tensor number = Tensor::empty({}, DType::f64);
   file.read_into(*file.find("scalar"), number);
   EXPECT_EQ(number.at({}), 2.5);
+}
+
+TEST_F(SafetensorsTest, shards_open_in_time_that_grows_with_their_tensors) {
+  // 120,000 took 27 s when every name was looked for among all; a file of a tenth is enough to see.
+  const auto seconds_to_open = [&](int tensors) {
+    const Tensor one = Tensor::zeros({1});
+    std::vector<std::pair<std::string, TensorView>> list;
+    std::string index = "{\"weight_map\":{";
+    for (int k = 0; k < tensors; ++k) {
+      list.emplace_back("layers." + std::to_string(k) + ".weight", one);
+      index += (k == 0 ? "\"" : ",\"") + list.back().first + "\":\"m-1.safetensors\"";
+    }
+    write_safetensors(folder_ / "m-1.safetensors", list, {}, true);
+    write_bytes(folder_ / "m.index.json", index + "}}");
+    double best = 1e9;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const auto begin = std::chrono::steady_clock::now();
+      const SafetensorsFile file(folder_ / "m.index.json");
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      EXPECT_EQ(file.entries().size(), static_cast<std::size_t>(tensors));
+      EXPECT_NE(file.find("layers.7.weight"), nullptr);
+      best = std::min(best, taken.count());
+    }
+    return best;
+  };
+  const double few = seconds_to_open(2'000);
+  EXPECT_LT(seconds_to_open(32'000), 5 * 16 * few);  // squares would be 256 times as long
+}
+
+TEST_F(SafetensorsTest, W16_an_index_that_says_a_tensor_twice_or_in_the_wrong_place) {
+  const Tensor a = normal({2, 2}, 1);
+  write_safetensors(folder_ / "m-1.safetensors", {{"a", a}}, {});
+  const std::string index = folder_ / "m.safetensors.index.json";
+  const auto reading = [&](const std::string& json) {
+    write_bytes(index, json);
+    const std::string error = error_of([&] { SafetensorsFile file(index); });
+    return error.starts_with(index + ": ") ? error.substr(index.size() + 2) : error;
+  };
+  EXPECT_EQ(reading(R"({"metadata":{"total_size":16},"weight_map":{"a":"m-1.safetensors"}})"), "");
+  EXPECT_EQ(reading(R"({"weight_map":{"a":"m-1.safetensors","\u0061":"m-1.safetensors"}})"),
+            "weight_map: a: appears twice");
+  EXPECT_EQ(reading(R"({"weight_map":{"a":["m-1.safetensors"]}})"),
+            "weight_map: a: is not the name of a file");
+  EXPECT_EQ(reading(R"({"weight_map":{"a":1}})"), "weight_map: a: is not the name of a file");
+  EXPECT_EQ(reading(R"({"weight_map":["m-1.safetensors"]})"),
+            "is not an index: it has no weight_map");
+  EXPECT_EQ(reading(R"({"a":{"weight_map":{"a":"m-1.safetensors"}}})"),
+            "is not an index: it has no weight_map");
+  EXPECT_EQ(reading(R"([{"weight_map":{"a":"m-1.safetensors"}}])"),
+            "is not an index: it has no weight_map");
+  EXPECT_EQ(reading("{\"weight_map\":{\"a\":\"\u202E.safetensors/\"}}"),
+            "weight_map: a: \"?.safetensors/\" is not the plain name of a .safetensors file");
+  EXPECT_EQ(reading("{\"a\":" + std::string(1'000'000, '[')),
+            "more than 64 objects and arrays in one another at byte 69");
+}
+
+TEST_F(SafetensorsTest, names_that_are_not_utf8_are_not_written) {
+  const Tensor a = normal({2}, 1);
+  EXPECT_EQ(error_of([&] {
+              write_safetensors(path(), {{"a\xFF", a}}, {});
+            }),
+            path() + ": a\xFF: is not valid UTF-8");
+  EXPECT_EQ(folder_.files(), 0U);
 }
 
 TEST_F(SafetensorsTest, an_existing_file_is_replaced_only_on_request) {

@@ -185,3 +185,14 @@ def test_A13_arrays_live_as_long_as_they_are_used():
     del one
     gc.collect()
     assert np.isfinite(parameters["W_query.weight"]).all()  # a view keeps its layer
+
+
+def test_names_out_of_a_file_cannot_turn_a_traceback_round(tmp_path):
+    path = tmp_path / "layer.safetensors"
+    header = '{"a\u202eb":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'.encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(ValueError) as raised:
+        cephalo.load(path, num_heads=1)
+    assert "a?b" in str(raised.value) and "\u202e" not in str(raised.value)
+    with pytest.raises(OSError, match="no\\?such"):
+        cephalo.load(tmp_path / "no\u2067such", num_heads=1)

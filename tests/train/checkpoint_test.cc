@@ -11,6 +11,7 @@
 #include "cephalo/core/error.h"
 #include "cephalo/io/file_calls.h"
 #include "cephalo/train/run_folder.h"
+#include "cephalo/train/trainer.h"
 #include "tests/support/files.h"
 #include "tests/support/tensors.h"
 
@@ -55,7 +56,7 @@ TEST_F(CheckpointTest, R5_any_flipped_bit_is_a_checksum_error) {
   write_checkpoint(path(), {{"a", normal({3, 5}, 1)}}, R"({"step":12})");
   const std::string whole = read_bytes(path());
   const std::string damaged = "checksum: does not fit the " + std::to_string(whole.size()) +
-                              " bytes of the file; it is damaged, cut short or no checkpoint";
+                              " bytes of the file; it is damaged, cut short or not a checkpoint";
   for (std::size_t byte = 0; byte < whole.size(); ++byte) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string flipped = whole;
@@ -74,7 +75,7 @@ TEST_F(CheckpointTest, R5_a_file_cut_at_any_byte_is_a_checksum_error) {
   for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
     write_bytes(path(), whole.substr(0, bytes));
     ASSERT_EQ(refusal(), "checksum: does not fit the " + std::to_string(bytes) +
-                             " bytes of the file; it is damaged, cut short or no checkpoint");
+                             " bytes of the file; it is damaged, cut short or not a checkpoint");
   }
 }
 
@@ -89,7 +90,24 @@ TEST_F(CheckpointTest, R5_a_newer_version_and_files_that_are_none) {
   EXPECT_EQ(write(R"({"version":"1","state":{}})"),
             "cephalo_checkpoint: is not a version and a state");
   write_checked_safetensors(path(), {}, {}, true);
-  EXPECT_EQ(refusal(), "is no checkpoint: its metadata has no cephalo_checkpoint");
+  EXPECT_EQ(refusal(), "is not a checkpoint: its metadata has no cephalo_checkpoint");
+}
+
+TEST_F(CheckpointTest, a_state_of_any_depth_is_refused_not_followed) {
+  // The checksum has no key: whoever writes the nesting writes the sum as well.
+  const std::string open(200'000, '[');
+  const std::string close(200'000, ']');
+  const auto refusal_of = [&](const std::string& inside) {
+    write_checked_safetensors(path(), {}, {{"cephalo_checkpoint", inside}}, true);
+    EXPECT_EQ(error_of([&] { read_checkpoint_summary(path()); }), path() + ": " + refusal());
+    return refusal();
+  };
+  EXPECT_EQ(refusal_of(R"({"version":1,"state":{"a":)" + open + close + "}}"),
+            "cephalo_checkpoint: more than 64 objects and arrays in one another at byte 89");
+  EXPECT_EQ(refusal_of(R"({"version":1,"state":{"notes":)" + open + close + "}}"),
+            "cephalo_checkpoint: more than 64 objects and arrays in one another at byte 93");
+  EXPECT_EQ(refusal_of(std::string("{\"version\":1,\"state\":{}}\0more", 30)),
+            "cephalo_checkpoint: not valid UTF-8 JSON at byte 26");
 }
 
 class RunFolderTest : public ::testing::Test {

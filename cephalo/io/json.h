@@ -1,0 +1,57 @@
+#pragma once
+
+// Inside the library and its program only: whoever links cephalo needs no JSON of their own.
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cephalo/io/file.h"
+
+namespace cephalo {
+
+// How much JSON a file may hold. A text is refused at the byte where it passes a limit, before
+// anything is made of what follows. A byte that is 0 is refused in the same way: the JSON library
+// takes it for the end of the text.
+struct JsonLimits {
+  std::int64_t bytes;         // of the whole text
+  std::int64_t values;        // names, strings, numbers, words, objects and arrays
+  std::int64_t string_bytes;  // of one of them, as it is written
+  int depth = 64;             // of objects and arrays in one another
+};
+
+// For what is small where it is honest: settings, the state of a run.
+inline constexpr JsonLimits kSmallJson = {std::int64_t{8} << 20, 200'000, std::int64_t{1} << 20};
+
+// Takes a text event by event: nothing is made that its reader does not ask for.
+class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool parse_error(std::size_t position, const std::string& token,
+                   const nlohmann::detail::exception& error) override;
+
+  std::size_t failed_at() const { return failed_at_; }  // where the text is no JSON, from 1
+
+ private:
+  std::size_t failed_at_ = 0;
+};
+
+// Reads `bytes` of a file from `begin` on, a block at a time. `name` begins the messages, which
+// count bytes from the beginning of the file.
+void read_json(const InputFile& file, std::int64_t begin, std::int64_t bytes,
+               const std::string& name, const JsonLimits& limits, JsonEvents& events);
+void read_json(std::string_view text, const std::string& name, const JsonLimits& limits,
+               JsonEvents& events);
+
+// A whole text as a tree, for what has at most kSmallJson's size.
+nlohmann::json parse_json(std::string_view text, const std::string& name,
+                          const JsonLimits& limits = kSmallJson);
+
+// A value as a message shows it.
+std::string shown_json(const nlohmann::json& value);
+
+// Text in the quotes and escapes of JSON; an error where it is not UTF-8.
+std::string quoted_json(const std::string& text, const std::string& name);
+
+}  // namespace cephalo
