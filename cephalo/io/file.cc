@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <random>
+#include <string_view>
 #include <utility>
 
 #include "cephalo/core/fail.h"
@@ -44,7 +46,34 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+// NAME.cephalo-0123456789abcdef.tmp. Random, not counted: in a container every process has the
+// same number, and a killed one leaves its file.
+constexpr std::string_view kMark = ".cephalo-";
+constexpr std::string_view kTemporary = ".tmp";
+constexpr std::size_t kDigits = 16;
+constexpr std::size_t kSuffix = kMark.size() + kDigits + kTemporary.size();
+
 }  // namespace
+
+std::string temporary_path(const std::string& path) {
+  constexpr std::size_t kLongestName = 255;  // of nearly every file system
+  std::random_device random;
+  const std::uint64_t number = (std::uint64_t{random()} << 32) | random();
+  const std::size_t name = path.size() - std::min(path.size(), path.rfind('/') + 1);
+  const std::size_t cut = name - std::min(name, kLongestName - kSuffix);
+  return fmt::format("{}{}{:016x}{}", std::string_view(path).substr(0, path.size() - cut), kMark,
+                     number, kTemporary);
+}
+
+std::optional<std::string> finished_name(const std::string& name) {
+  if (name.size() <= kSuffix || !name.ends_with(kTemporary)) return std::nullopt;
+  const std::string_view suffix = std::string_view(name).substr(name.size() - kSuffix);
+  const std::string_view digits = suffix.substr(kMark.size(), kDigits);
+  const bool ours = suffix.starts_with(kMark) &&
+                    digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  if (!ours) return std::nullopt;
+  return name.substr(0, name.size() - kSuffix);
+}
 
 FileCalls& file_calls() {
   static FileCalls calls{::write, ::fsync, ::close, ::rename, ::link};
@@ -118,8 +147,7 @@ AtomicFile::AtomicFile(const std::string& path, bool replace) : path_(path), rep
     }
     if (!replace) fail(Error::Kind::io, "{}: exists already; say --force to replace it", path);
   }
-  static std::atomic<unsigned> number{0};
-  temporary_ = fmt::format("{}.{}-{}.tmp", path, getpid(), number++);
+  temporary_ = temporary_path(path);
   descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) {
     const int error = errno;
@@ -157,6 +185,12 @@ void AtomicFile::finish() {
     if (file_calls().rename(temporary_.c_str(), path_.c_str()) != 0) fail_with("rename");
     temporary_.clear();
   } else if (file_calls().link(temporary_.c_str(), path_.c_str()) != 0) {
+    if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) {
+      fail(Error::Kind::io,
+           "{}: its file system has no hard links, without which a new file might replace another "
+           "one; allow it to replace one, or write to another file system",
+           path_);
+    }
     fail_with("link");
   }
   const int folder = open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

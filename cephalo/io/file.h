@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -55,6 +56,12 @@ class AtomicFile {
   bool replace_;
   int descriptor_ = -1;
 };
+
+// A name beside `path` that no other call returns, in this process or another: what is written
+// there is not finished. finished_name gives the file name back; nothing where a
+// name is not of that form.
+std::string temporary_path(const std::string& path);
+std::optional<std::string> finished_name(const std::string& temporary_name);
 
 // What a pickle or a zip of pickles gets, whatever its name: they can run code, so they are not
 // read. Throws when the first bytes are theirs.

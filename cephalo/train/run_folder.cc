@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/io/file.h"
 #include "cephalo/io/file_calls.h"
 
 namespace cephalo {
@@ -25,7 +26,6 @@ constexpr std::string_view kBegin = "step-";
 constexpr std::string_view kEnd = ".safetensors";
 constexpr const char* kLatest = "latest";
 constexpr const char* kLock = "lock";
-constexpr const char* kTemporary = ".tmp";
 
 [[noreturn]] void fail_at(const std::string& path, const char* what, int error) {
   fail(Error::Kind::io, "{}: {}: {}", path, what, std::generic_category().message(error));
@@ -43,17 +43,47 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   const char* end = name.data() + name.size() - kEnd.size();
   const auto [stop, error] = std::from_chars(name.data() + kBegin.size(), end, step);
   if (error != std::errc() || stop != end || step < 0) return std::nullopt;
-  return step;
+  return file_name(step) == name ? std::optional(step) : std::nullopt;  // as we write it
 }
 
-// The names that AtomicFile and point_latest_at write under: NAME.PID-NUMBER.tmp, latest.tmp.
-bool is_leftover(const std::string& name) {
-  if (name == std::string(kLatest) + kTemporary) return true;
-  if (!name.ends_with(kTemporary)) return false;
-  const std::string stem = name.substr(0, name.size() - std::string(kTemporary).size());
-  const std::string numbers = stem.substr(stem.rfind('.') + 1);
-  return stem.find('.') != std::string::npos && numbers.find('-') != std::string::npos &&
-         numbers.find_first_not_of("0123456789-") == std::string::npos;
+// What stands at the beginning of the files that a run writes, by the endings of their names.
+struct Beginning {
+  std::string_view ending;
+  std::int64_t at;  // after a length in eight bytes, say
+  std::string_view bytes;
+};
+constexpr Beginning kBeginnings[] = {{".safetensors", 8, "{\"__metadata__\":{\""},
+                                     {".json", 0, "{"},
+                                     {".csv", 0, "step,loss,"},
+                                     {".txt", 0, "#version"},
+                                     {".bin", 0, "CEPHTOK"},
+                                     {".svg", 0, "<svg"}};
+
+// Whether a file begins as one of that name does, as far as it goes: it may have been cut at once.
+bool begins_as(const InputFile& file, std::string_view name) {
+  const auto* known = std::find_if(std::begin(kBeginnings), std::end(kBeginnings),
+                                   [&](const Beginning& b) { return name.ends_with(b.ending); });
+  if (known == std::end(kBeginnings)) return false;
+  const auto there = std::clamp<std::int64_t>(file.size() - known->at, 0, std::ssize(known->bytes));
+  std::string bytes(static_cast<std::size_t>(there), '\0');
+  file.read(std::min(file.size(), known->at), bytes.data(), there);
+  return known->bytes.starts_with(bytes);
+}
+
+// What an interrupted save left: by its name and by what is in it. Everything else is the user's.
+bool is_leftover(const fs::directory_entry& entry) {
+  const std::optional<std::string> name = finished_name(entry.path().filename().string());
+  if (!name.has_value()) return false;
+  std::error_code error;
+  if (entry.is_symlink(error)) {
+    return *name == kLatest && step_of(fs::read_symlink(entry.path(), error).string()).has_value();
+  }
+  if (!entry.is_regular_file(error)) return false;
+  try {
+    return begins_as(InputFile(entry.path().string()), *name);
+  } catch (const Error&) {  // what cannot be read is not removed
+    return false;
+  }
 }
 
 // A folder that was just made must be in its parent after a power loss, too.
@@ -112,10 +142,10 @@ void RunFolder::clean_up() {
   for (const std::string& folder : {path_, checkpoints_}) {
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-      const std::string name = entry.path().filename().string();
-      if (!is_leftover(name)) continue;
+      if (!is_leftover(entry)) continue;
       if (unlink(entry.path().c_str()) == 0) {
-        repairs_.push_back(fmt::format("{}: left by an interrupted save, removed", name));
+        repairs_.push_back(fmt::format("{}: left by an interrupted save, removed",
+                                       entry.path().filename().string()));
       }
     }
     if (error) fail_at(folder, "list", error.value());
@@ -160,8 +190,7 @@ void RunFolder::repair_latest() {
 
 void RunFolder::point_latest_at(std::int64_t step) {
   const std::string link = checkpoints_ + "/" + kLatest;
-  const std::string temporary = link + kTemporary;
-  unlink(temporary.c_str());
+  const std::string temporary = temporary_path(link);
   if (symlink(file_name(step).c_str(), temporary.c_str()) != 0) fail_at(link, "link", errno);
   if (file_calls().rename(temporary.c_str(), link.c_str()) != 0) {
     const int error = errno;

@@ -370,15 +370,31 @@ class Damaged(InFolder):
     def test_R7_leftovers_and_a_link_to_nowhere(self):
         self.train("model", steps=4)
         checkpoints = self.folder / "model/checkpoints"
-        (checkpoints / "step-00000005.safetensors.123-4.tmp").write_bytes(b"half")
+        left = checkpoints / "step-00000005.safetensors.cephalo-0123456789abcdef.tmp"
+        left.write_bytes(self.checkpoints("model")[-1].read_bytes()[:100])
         (checkpoints / "latest").unlink()
         (checkpoints / "latest").symlink_to("step-00000099.safetensors")
         result = self.train("model", "--resume", steps=6)
-        self.assertIn("step-00000005.safetensors.123-4.tmp: left by an interrupted save, removed\n",
-                      result.stdout)
+        self.assertIn(f"{left.name}: left by an interrupted save, removed\n", result.stdout)
         self.assertIn("latest: pointed at step-00000099.safetensors, now at step-00000004.safetensors\n",
                       result.stdout)
         self.assertEqual(os.readlink(checkpoints / "latest"), "step-00000006.safetensors")
+        self.assertFalse(left.exists())
+
+    def test_R7_a_run_removes_no_file_of_the_users(self):
+        out = self.folder / "model"
+        (out / "checkpoints").mkdir(parents=True)
+        mine = [out / "backup.2024-11-15.tmp", out / "notes.1-0.tmp",
+                out / "checkpoints/step-00000001.safetensors.1-0.tmp",
+                out / "checkpoints/latest.tmp",
+                out / "config.json.cephalo-0123456789abcdef.tmp"]
+        for path in mine:
+            path.write_text("precious")
+        result = self.train("model", steps=3)
+        self.train("model", "--resume", steps=6)
+        self.assertNotIn("removed", result.stdout)
+        for path in mine:
+            self.assertEqual(path.read_text(), "precious")
 
     def test_R7_two_runs_in_one_folder(self):
         process = self.run_until("model", 2)

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,7 @@
 namespace cephalo {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::error_of;
 using testing::Folder;
 using testing::read_bytes;
@@ -99,6 +102,66 @@ TEST_F(AtomicFileTest, R3_a_disk_that_fails_at_any_call_leaves_the_old_file_and_
   EXPECT_EQ(error_of([&] { write("new"); }), path() + ": sync its folder: Input/output error");
   EXPECT_EQ(read_bytes(path()), "new");
   EXPECT_EQ(folder_.files(), 1U);
+}
+
+TEST_F(AtomicFileTest, what_a_killed_process_of_the_same_number_left_is_in_nobodys_way) {
+  // In a container every run is process 1 and writes its first file.
+  for (int round = 0; round < 2; ++round) {
+    const pid_t killed = fork();
+    ASSERT_GE(killed, 0);
+    if (killed == 0) {
+      AtomicFile file(path(), true);
+      file.write("half", 4);
+      _exit(0);  // no destructor, as in a kill
+    }
+    ASSERT_EQ(waitpid(killed, nullptr, 0), killed);
+  }
+  EXPECT_EQ(folder_.files(), 2U);
+  write_bytes(path() + "." + std::to_string(getpid()) + "-0.tmp", "of an older version");
+  write("new");
+  EXPECT_EQ(read_bytes(path()), "new");
+  EXPECT_EQ(folder_.files(), 4U);  // those that were there, and the file
+}
+
+TEST_F(AtomicFileTest, temporary_names_differ_and_are_told_from_all_others) {
+  std::set<std::string> names;
+  for (int k = 0; k < 1000; ++k) names.insert(temporary_path("a/model.safetensors"));
+  EXPECT_EQ(names.size(), 1000U);
+  EXPECT_EQ(finished_name(fs::path(*names.begin()).filename()), "model.safetensors");
+  for (const char* other :
+       {"backup.2024-11-15.tmp", "model.safetensors.77-0.tmp", "notes.tmp", ".tmp",
+        "model.cephalo-0123456789abcde.tmp", "model.cephalo-0123456789abcdeX.tmp",
+        "model.cephalo-0123456789ABCDEF.tmp", ".cephalo-0123456789abcdef.tmp",
+        "model.cephalo-0123456789abcdef.tmp.bak"}) {
+    EXPECT_EQ(finished_name(other), std::nullopt) << other;
+  }
+}
+
+TEST_F(AtomicFileTest, the_longest_name_that_a_file_may_have_can_be_written) {
+  const std::string name = folder_ / std::string(255, 'x');
+  AtomicFile file(name, false);
+  file.write("new", 3);
+  file.finish();
+  EXPECT_EQ(read_bytes(name), "new");
+}
+
+TEST_F(AtomicFileTest, a_file_system_without_links_is_named_as_such) {
+  for (const int error : {EPERM, EOPNOTSUPP, ENOSYS}) {
+    file_calls().link = [error](const char*, const char*) {
+      errno = error;
+      return -1;
+    };
+    EXPECT_EQ(error_of([&] {
+                AtomicFile file(path(), false);
+                file.finish();
+              }),
+              path() +
+                  ": its file system has no hard links, without which a new file might replace "
+                  "another one; allow it to replace one, or write to another file system");
+    EXPECT_EQ(folder_.files(), 0U);
+  }
+  write("new");  // replacing needs none
+  EXPECT_EQ(read_bytes(path()), "new");
 }
 
 TEST_F(AtomicFileTest, a_write_that_takes_a_part_goes_on_with_the_rest) {

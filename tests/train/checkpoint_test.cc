@@ -132,21 +132,66 @@ TEST_F(RunFolderTest, keeps_the_last_two) {
   EXPECT_TRUE(run.repairs().empty());
 }
 
-TEST_F(RunFolderTest, R7_leftovers_are_removed_and_other_files_are_not) {
+// What a process that is killed while it writes `bytes` of a file leaves.
+std::string leave_half(const std::string& path, const std::string& bytes) {
+  const std::string temporary = temporary_path(path);
+  write_bytes(temporary, bytes);
+  return temporary;
+}
+
+TEST_F(RunFolderTest, R7_what_an_interrupted_save_left_is_removed) {
   {
     RunFolder run(path());
     save(run, 3);
   }
-  write_bytes(path() + "/checkpoints/step-00000004.safetensors.77-0.tmp", "half");
-  write_bytes(path() + "/checkpoints/latest.tmp", "");
-  write_bytes(path() + "/notes.tmp", "mine");
-  write_bytes(path() + "/checkpoints/step-x.safetensors", "mine");
+  const std::string whole = read_bytes(path() + "/checkpoints/step-00000003.safetensors");
+  const std::string link = temporary_path(path() + "/checkpoints/latest");
+  fs::create_symlink("step-00000004.safetensors", link);
+  const std::string left[] = {
+      leave_half(path() + "/checkpoints/step-00000004.safetensors", ""),
+      leave_half(path() + "/checkpoints/step-00000004.safetensors", whole.substr(0, 5)),
+      leave_half(path() + "/checkpoints/step-00000004.safetensors", whole.substr(0, 20)),
+      leave_half(path() + "/checkpoints/step-00000004.safetensors", whole),
+      leave_half(path() + "/tokens.bin", "CEPHTOK1\x01"),
+      leave_half(path() + "/loss.csv", "step,lo"),
+      leave_half(path() + "/config.json", "{\n"),
+      leave_half(path() + "/merges.txt", "#version: 0.2\na b"),
+      leave_half(path() + "/loss.svg", "<svg "),
+      link};
   const RunFolder run(path());
   EXPECT_EQ(run.steps(), std::vector<std::int64_t>{3});
-  EXPECT_EQ(run.repairs().size(), 2U);
-  EXPECT_FALSE(fs::exists(path() + "/checkpoints/step-00000004.safetensors.77-0.tmp"));
-  EXPECT_TRUE(fs::exists(path() + "/notes.tmp"));
-  EXPECT_TRUE(fs::exists(path() + "/checkpoints/step-x.safetensors"));
+  EXPECT_EQ(run.repairs().size(), std::size(left));
+  for (const std::string& file : left) {
+    EXPECT_FALSE(fs::exists(fs::symlink_status(file))) << file;
+  }
+}
+
+TEST_F(RunFolderTest, R7_no_file_of_the_users_is_removed) {
+  {
+    RunFolder run(path());
+    save(run, 3);
+  }
+  const std::string temporary = fs::path(temporary_path("step-00000004.safetensors")).filename();
+  const std::string mine[] = {
+      path() + "/backup.2024-11-15.tmp",
+      path() + "/notes.tmp",
+      path() + "/checkpoints/latest.tmp",
+      path() + "/checkpoints/step-00000004.safetensors.77-0.tmp",
+      path() + "/checkpoints/step-x.safetensors",
+      path() + "/checkpoints/step-2.safetensors",
+      path() + "/checkpoints/" + temporary,  // our name, another content
+      temporary_path(path() + "/notes.md"),  // our form of a name, not a file of ours
+      temporary_path(path() + "/model.safetensors")};
+  for (const std::string& file : mine) write_bytes(file, "precious, and mine");
+  fs::create_directory(temporary_path(path() + "/config.json"));
+  const std::string link = temporary_path(path() + "/checkpoints/latest");
+  fs::create_symlink("../notes.tmp", link);
+  RunFolder run(path());
+  EXPECT_EQ(run.steps(), std::vector<std::int64_t>{3});
+  EXPECT_TRUE(run.repairs().empty());
+  for (const std::int64_t step : {4, 5, 6}) save(run, step);
+  for (const std::string& file : mine) EXPECT_EQ(read_bytes(file), "precious, and mine") << file;
+  EXPECT_TRUE(fs::exists(fs::symlink_status(link)));
 }
 
 TEST_F(RunFolderTest, R7_latest_that_points_nowhere_is_repaired) {
