@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/printable.h"
 #include "cephalo/core/views.h"
 #include "cephalo/io/file.h"
+#include "cephalo/io/stored_bytes.h"
 
 namespace cephalo {
 namespace {
@@ -46,7 +48,7 @@ class HeaderParser {
                    : key == "fortran_order" ? &has_order
                    : key == "shape"         ? &has_shape
                                             : nullptr;
-      require(seen != nullptr, "{}: header: unknown key '{}'", path_, key.substr(0, 40));
+      require(seen != nullptr, "{}: header: unknown key '{}'", path_, shown(key));
       require(!*seen, "{}: header: key '{}' appears twice", path_, key);
       *seen = true;
       if (key == "descr")
@@ -148,7 +150,7 @@ Header read_header(const InputFile& file) {
   unsigned char start[kFixed + 4] = {};
   file.read(0, start, std::min<std::int64_t>(file.size(), sizeof start));
   require(file.size() >= kFixed + 2 && std::memcmp(start, kMagic.data(), kMagic.size()) == 0,
-          "{}: is no .npy file: it does not begin with \\x93NUMPY", path);
+          "{}: is not a .npy file: it does not begin with \\x93NUMPY", path);
   const int major = start[6];
   const int minor = start[7];
   require(major >= 1 && major <= 3 && minor == 0,
@@ -176,7 +178,7 @@ DType dtype_of(const std::string& descr, const std::string& path) {
   const bool object = descr.find('O') != std::string::npos;
   fail(Error::Kind::value,
        "{}: descr: '{}' is not read{} (<f4 <f8 <f2 <i8 <i4 <i2 |i1 |u1 |b1 are)", path,
-       descr.substr(0, 40),
+       shown(descr),
        object    ? ": objects can run code"
        : swapped ? ": big-endian; save array.astype('<f4')"
                  : "");
@@ -190,19 +192,15 @@ Tensor read_npy(const std::string& path) {
   const Header header = read_header(file);
   const DType dtype = dtype_of(header.descr, path);
   require(header.shape.rank() > 0, "{}: shape: is a scalar, an array is needed", path);
-  dim_t bytes = 0;
-  try {
-    bytes = checked_mul(numel(header.shape), static_cast<dim_t>(item_size(dtype)));
-  } catch (const Error&) {
-    fail(Error::Kind::value, "{}: shape: size overflows: {}", path, header.shape);
-  }
+  const std::optional<dim_t> bytes = stored_bytes(header.shape, dtype);
+  require(bytes.has_value(), "{}: shape: size overflows: {}", path, header.shape);
   const std::int64_t there = file.size() - header.data_begin;
-  require(bytes == there, "{}: data: shape {} of {} needs {} bytes, the file has {}", path,
-          header.shape, name(dtype), bytes, there);
+  require(*bytes == there, "{}: data: shape {} of {} needs {} bytes, the file has {}", path,
+          header.shape, name(dtype), *bytes, there);
   Shape stored = header.shape;
   if (header.fortran_order) std::reverse(stored.begin(), stored.end());
   Tensor tensor = Tensor::empty(stored, dtype);
-  file.read(header.data_begin, tensor.mutable_view().mutable_data(), bytes);
+  file.read(header.data_begin, tensor.mutable_view().mutable_data(), *bytes);
   if (!header.fortran_order) return tensor;
   Dims reversed;
   for (int axis = stored.rank() - 1; axis >= 0; --axis) reversed.push_back(axis);

@@ -46,9 +46,9 @@ class NpyTest : public ::testing::Test {
 };
 
 TEST_F(NpyTest, T1_magic_and_version) {
-  EXPECT_EQ(error_of_bytes(""), "is no .npy file: it does not begin with \\x93NUMPY");
+  EXPECT_EQ(error_of_bytes(""), "is not a .npy file: it does not begin with \\x93NUMPY");
   EXPECT_EQ(error_of_bytes("\x93NUMPX 1234567"),
-            "is no .npy file: it does not begin with \\x93NUMPY");
+            "is not a .npy file: it does not begin with \\x93NUMPY");
   std::string bytes = npy(header("<f4", "(1,)"), "1234");
   for (const auto& [major, minor] : {std::pair{1, 1}, std::pair{4, 0}, std::pair{255, 255}}) {
     bytes[6] = static_cast<char>(major);
@@ -99,6 +99,18 @@ TEST_F(NpyTest, T4_shapes_that_are_no_shapes) {
   EXPECT_EQ(error_of_shape(many + ")", 4), "header: shape has more than 8 dimensions");
   EXPECT_EQ(error_of_shape("(4294967296, 4294967296)"),
             "shape: size overflows: [4294967296, 4294967296]");
+}
+
+TEST_F(NpyTest, T4_an_empty_shape_whose_other_dimensions_overflow) {
+  for (const char* shape : {"(0, 4611686018427387904, 2)", "(4611686018427387904, 2, 0)",
+                            "(2, 0, 4611686018427387904)"}) {
+    EXPECT_TRUE(error_of_shape(shape).starts_with("shape: size overflows: [")) << shape;
+    EXPECT_TRUE(error_of_bytes(npy("{'descr': '<f4', 'fortran_order': True, 'shape': " +
+                                       std::string(shape) + ", }",
+                                   ""))
+                    .starts_with("shape: size overflows: ["));
+  }
+  EXPECT_EQ(error_of_shape("(0, 1099511627776, 2)"), "");
 }
 
 TEST_F(NpyTest, T5_element_types) {
