@@ -1,11 +1,8 @@
 #include "cli/train_notes.h"
 
-#include <fmt/format.h>
-
-#include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "cephalo/core/error.h"
+#include "cephalo/io/json.h"
 
 namespace cephalo::cli {
 namespace {
@@ -38,16 +35,13 @@ std::string to_json(const TrainNotes& notes) {
 
 TrainNotes train_notes_from_json(const std::string& text, const std::string& path) {
   TrainNotes notes;
-  try {
-    const Json json = Json::parse(text);
-    for_fields(notes, [&](const char* name, auto& value) {
-      const bool newer = std::string_view(name) == "repeat_sentences";  // absent in older runs
-      if (!newer || json.contains(name)) json.at(name).get_to(value);
-    });
-  } catch (const Json::exception& error) {
-    throw Error(Error::Kind::value,
-                fmt::format("{}: notes: was not written by cephalo train: {}", path, error.what()));
-  }
+  const std::string name = path + ": notes";
+  const Json json = parse_json(text, name);
+  const JsonMembers members(json, name);
+  for_fields(notes, [&](const char* key, auto& value) {
+    const bool newer = std::string_view(key) == "repeat_sentences";  // absent in older runs
+    if (!newer || json.contains(key)) members(key, value);
+  });
   return notes;
 }
 

@@ -1,6 +1,7 @@
 #include "cephalo/io/json.h"
 
 #include <algorithm>
+#include <climits>
 #include <istream>
 #include <span>
 #include <streambuf>
@@ -188,6 +189,66 @@ nlohmann::json parse_json(std::string_view text, const std::string& name,
 
 std::string shown_json(const nlohmann::json& value) {
   return to_string(shown(value.dump()));
+}
+
+JsonMembers::JsonMembers(const nlohmann::json& object, std::string name, std::int64_t most)
+    : object_(object), name_(std::move(name)), most_(most) {
+  require(object.is_object(), "{}: is not a JSON object", name_);
+}
+
+const nlohmann::json& JsonMembers::at(const char* key) const {
+  const auto found = object_.find(key);
+  require(found != object_.end(), "{}: {}: is missing", name_, key);
+  return *found;
+}
+
+void JsonMembers::refuse(const char* key, const std::string& rule) const {
+  fail(Error::Kind::value, "{}: {}: {} must be {}", name_, key, shown_json(at(key)), rule);
+}
+
+std::int64_t JsonMembers::whole(const char* key, std::int64_t most) const {
+  const nlohmann::json& value = at(key);
+  const bool fits =
+      value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
+  if (!fits) refuse(key, fmt::format("a whole number from 0 to {}", most));
+  return value.get<std::int64_t>();
+}
+
+void JsonMembers::operator()(const char* key, bool& to) const {
+  if (!at(key).is_boolean()) refuse(key, "true or false");
+  to = at(key).get<bool>();
+}
+
+void JsonMembers::operator()(const char* key, int& to) const {
+  to = static_cast<int>(whole(key, std::min<std::int64_t>(most_, INT_MAX)));
+}
+
+void JsonMembers::operator()(const char* key, std::int64_t& to) const {
+  to = whole(key, most_);
+}
+
+void JsonMembers::operator()(const char* key, std::uint64_t& to) const {
+  if (!at(key).is_number_unsigned()) refuse(key, "a whole number from 0 to 2^64 - 1");
+  to = at(key).get<std::uint64_t>();
+}
+
+// The parser refuses numbers that no double holds, and JSON has neither NaN nor infinity.
+void JsonMembers::operator()(const char* key, double& to) const {
+  if (!at(key).is_number()) refuse(key, "a number");
+  to = at(key).get<double>();
+}
+
+void JsonMembers::operator()(const char* key, std::string& to) const {
+  if (!at(key).is_string()) refuse(key, "a string");
+  to = at(key).get<std::string>();
+}
+
+void JsonMembers::operator()(const char* key, std::vector<std::string>& to) const {
+  const nlohmann::json& list = at(key);
+  const bool fits = list.is_array() && std::all_of(list.begin(), list.end(),
+                                                   [](const auto& one) { return one.is_string(); });
+  if (!fits) refuse(key, "a list of strings");
+  to = list.get<std::vector<std::string>>();
 }
 
 std::string quoted_json(const std::string& text, const std::string& name) {

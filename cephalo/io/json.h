@@ -51,6 +51,34 @@ nlohmann::json parse_json(std::string_view text, const std::string& name,
 // A value as a message shows it.
 std::string shown_json(const nlohmann::json& value);
 
+// Reads members of an object: each must be there and be what the variable holds, or the error names
+// it, what it is and what it must be. Whole numbers are from 0 to `most`, others finite. The object
+// must live as long; `name` begins the messages.
+class JsonMembers {
+ public:
+  JsonMembers(const nlohmann::json& object, std::string name,
+              std::int64_t most = std::int64_t{1} << 53);
+
+  const nlohmann::json& at(const char* key) const;
+  void operator()(const char* key, bool& to) const;
+  void operator()(const char* key, int& to) const;
+  void operator()(const char* key, std::int64_t& to) const;
+  void operator()(const char* key, std::uint64_t& to) const;  // any that fits
+  void operator()(const char* key, double& to) const;
+  void operator()(const char* key, std::string& to) const;
+  void operator()(const char* key, std::vector<std::string>& to) const;
+
+  // "name: key: value must be " and the rule
+  [[noreturn]] void refuse(const char* key, const std::string& rule) const;
+
+ private:
+  std::int64_t whole(const char* key, std::int64_t most) const;
+
+  const nlohmann::json& object_;
+  std::string name_;
+  std::int64_t most_;
+};
+
 // Text in the quotes and escapes of JSON; an error where it is not UTF-8.
 std::string quoted_json(const std::string& text, const std::string& name);
 

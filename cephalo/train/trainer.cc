@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/io/json.h"
 #include "cephalo/train/clip.h"
 #include "cephalo/train/loss.h"
 #include "cephalo/train/trainer_state.h"
@@ -51,6 +52,10 @@ void check_trainer_options(const TrainerOptions& o, const GptOptions& model) {
           "{}: context_length ({}) must be from 1 to the model's {}", kName, o.context_length,
           model.context_length);
   require(o.clip >= 0.0, "{}: clip ({}) must be >= 0", kName, o.clip);
+  require(o.beta1 >= 0.0 && o.beta1 < 1.0 && o.beta2 >= 0.0 && o.beta2 < 1.0,
+          "{}: beta1 ({}) and beta2 ({}) must be in [0, 1)", kName, o.beta1, o.beta2);
+  require(o.eps >= 0.0 && o.weight_decay >= 0.0, "{}: eps ({}) and weight_decay ({}) must be >= 0",
+          kName, o.eps, o.weight_decay);
   require(o.max_skipped >= 1, "{}: max_skipped ({}) must be >= 1", kName, o.max_skipped);
   static_cast<void>(learning_rate_at(o.schedule, 0));
 }
@@ -116,6 +121,11 @@ void Trainer::set_steps(std::int64_t steps) {
 }
 
 void Trainer::set_notes(const std::string& notes) {
+  // Half of what a checkpoint may say of a run: in its header quotes are escaped once more.
+  constexpr JsonLimits kNotes = {
+      .bytes = std::int64_t{3} << 20, .values = 150'000, .string_bytes = 1 << 20, .depth = 32};
+  require(parse_json(notes, std::string(kName) + ": notes", kNotes).is_object(),
+          "{}: notes: are not a JSON object", kName);
   state_->notes = notes;
 }
 

@@ -1,9 +1,10 @@
 #include "cephalo/train/trainer_json.h"
 
-#include <nlohmann/json.hpp>
-
 #include "cephalo/core/fail.h"
 #include "cephalo/core/version.h"
+#include "cephalo/io/json.h"
+#include "cephalo/model/gpt_layers.h"
+#include "cephalo/train/trainer_state.h"
 
 namespace cephalo {
 namespace {
@@ -57,20 +58,19 @@ auto into(Json& json) {
   return [&json](const char* name, const auto& value) { json[name] = value; };
 }
 
-auto out_of(const Json& json) {
-  return [&json](const char* name, auto& value) { json.at(name).get_to(value); };
-}
-
 constexpr const char* kPositions[] = {"learned", "rotary"};
 constexpr const char* kActivations[] = {"gelu_tanh", "gelu_erf"};
 constexpr DType kTypes[] = {DType::f32, DType::f64};
 
+// Which of the words it is.
 template <typename Words>
-std::size_t place_of(const Words& words, const std::string& word) {
+std::size_t read_word(const JsonMembers& members, const char* key, const Words& words) {
+  std::string word;
+  members(key, word);
   for (std::size_t place = 0; place < std::size(words); ++place) {
     if (words[place] == word) return place;
   }
-  throw Error(Error::Kind::value, "unknown word " + word);
+  members.refuse(key, fmt::format("one of {}", fmt::join(words, ", ")));
 }
 
 Json model_to_json(const GptOptions& o) {
@@ -83,15 +83,26 @@ Json model_to_json(const GptOptions& o) {
   return json;
 }
 
-GptOptions model_from_json(const Json& json) {
+GptOptions read_model(const JsonMembers& members) {
   GptOptions o;
-  for_model_sizes(o, out_of(json));
-  o.positions = static_cast<Positions>(place_of(kPositions, json.at("positions")));
-  o.activation = static_cast<Activation>(place_of(kActivations, json.at("activation")));
+  for_model_sizes(o, members);
+  o.positions = static_cast<Positions>(read_word(members, "positions", kPositions));
+  o.activation = static_cast<Activation>(read_word(members, "activation", kActivations));
   const std::string types[] = {name(kTypes[0]), name(kTypes[1])};
-  o.dtype = kTypes[place_of(types, json.at("dtype"))];
-  o.seed = json.at("seed").get<std::uint64_t>();
+  o.dtype = kTypes[read_word(members, "dtype", types)];
+  std::uint64_t seed = 0;
+  members("seed", seed);
+  o.seed = seed;
   return o;
+}
+
+// Every step takes the same number of passes, and every pass the same number of rows.
+bool fit_together(const TrainerProgress& p, const TrainerOptions& o) {
+  std::int64_t passes = 0;
+  std::int64_t rows = 0;
+  return !__builtin_mul_overflow(p.step, o.accumulate, &passes) &&
+         !__builtin_mul_overflow(passes, o.batch, &rows) && p.passes == passes && p.rows == rows &&
+         p.updates <= p.step && p.skipped <= p.step - p.updates;
 }
 
 }  // namespace
@@ -111,22 +122,36 @@ std::string to_json(const TrainerState& state) {
 }
 
 TrainerState trainer_state_from_json(const std::string& text, const std::string& path) {
+  constexpr std::int64_t kMostSize = (std::int64_t{1} << 31) - 1;
+  constexpr std::size_t kLongestIsa = 32;
+  const std::string name = path + ": state";
+  const Json json = parse_json(text, name);
+  const JsonMembers members(json, name);
   TrainerState state;
+  CheckpointSummary& summary = state.summary;
+  for_progress(state.progress, JsonMembers(members.at("progress"), name + ": progress"));
+  for_trainer_options(summary.options,
+                      JsonMembers(members.at("options"), name + ": options", kMostSize));
+  summary.model = read_model(JsonMembers(members.at("model"), name + ": model", kMostSize));
+  members("isa", summary.isa);
+  if (summary.isa.size() > kLongestIsa) members.refuse("isa", "the name of an instruction set");
+  if (!members.at("notes").is_object()) members.refuse("notes", "a JSON object");
+  summary.notes = members.at("notes").dump();
+  summary.step = state.progress.step;
   try {
-    const Json json = Json::parse(text);
-    for_progress(state.progress, out_of(json.at("progress")));
-    for_trainer_options(state.summary.options, out_of(json.at("options")));
-    state.summary.model = model_from_json(json.at("model"));
-    json.at("isa").get_to(state.summary.isa);
-    state.summary.notes = json.at("notes").dump();
-    state.summary.step = state.progress.step;
-  } catch (const std::exception& error) {
-    fail(Error::Kind::value, "{}: state: {}", path, error.what());
+    static_cast<void>(checked_options(summary.model, "model"));
+    check_trainer_options(summary.options, summary.model);
+    static_cast<void>(
+        memory_bytes(summary.model, summary.options.batch, summary.options.context_length));
+  } catch (const Error& error) {
+    fail(error.kind(), "{}: {}", name, error.what());
   }
   const TrainerProgress& p = state.progress;
-  require(p.step >= 0 && p.updates >= 0 && p.passes >= 0 && p.rows >= 0 && p.updates <= p.step,
-          "{}: state: step {}, updates {}, passes {} and rows {} do not fit together", path, p.step,
-          p.updates, p.passes, p.rows);
+  require(fit_together(p, summary.options),
+          "{}: progress: step {}, updates {}, passes {}, rows {} and skipped {} do not fit "
+          "together, nor a batch of {} and accumulate {}",
+          name, p.step, p.updates, p.passes, p.rows, p.skipped, summary.options.batch,
+          summary.options.accumulate);
   return state;
 }
 

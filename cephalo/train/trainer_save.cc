@@ -1,3 +1,4 @@
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -56,20 +57,55 @@ Tensor read_table(const CheckpointFile& file, const char* table, dim_t columns) 
   return t;
 }
 
-TrainingHistory read_history(const CheckpointFile& file) {
+// A step of a history as the table has it: a whole number, later than the one before.
+std::int64_t read_step(const CheckpointFile& file, const char* table, double number,
+                       std::int64_t before, std::int64_t last) {
+  require(number > static_cast<double>(before) && number <= static_cast<double>(last) &&
+              number == std::floor(number),
+          "{}: {}: step {} cannot follow step {} in a run that is at step {}", file.path(), table,
+          number, before, last);
+  return static_cast<std::int64_t>(number);
+}
+
+// step: that the run is at; the history has one row for each
+TrainingHistory read_history(const CheckpointFile& file, std::int64_t step) {
   TrainingHistory history;
   const Tensor steps = read_table(file, kStepTable, 5);
+  require(steps.dim(0) == step, "{}: {}: has {} rows, the run is at step {}", file.path(),
+          kStepTable, steps.dim(0), step);
   const auto* from = steps.data_as<double>();
+  std::int64_t before = 0;
   for (dim_t k = 0; k < steps.dim(0); ++k, from += 5) {
-    history.steps.push_back(
-        {static_cast<std::int64_t>(from[0]), from[1], from[2], from[3], from[4] != 0.0});
+    before = read_step(file, kStepTable, from[0], before, step);
+    history.steps.push_back({before, from[1], from[2], from[3], from[4] != 0.0});
   }
   const Tensor validation = read_table(file, kValidationTable, 2);
   from = validation.data_as<double>();
+  before = -1;
   for (dim_t k = 0; k < validation.dim(0); ++k, from += 2) {
-    history.validation.push_back({static_cast<std::int64_t>(from[0]), from[1]});
+    before = read_step(file, kValidationTable, from[0], before, step);
+    history.validation.push_back({before, from[1]});
   }
   return history;
+}
+
+constexpr const char* kMean = "adamw.mean.";
+constexpr const char* kMeanSquare = "adamw.mean_square.";
+
+// Before a model is made by what the state says: the tensors are those of such a model, three for
+// each parameter, so a few bytes cannot ask for all the memory there is.
+void check_numbers(const CheckpointFile& file, const GptOptions& model) {
+  dim_t numbers = 0;
+  for (const SafetensorsFile::Entry& entry : file.entries()) {
+    const bool other =
+        entry.name == kStepTable || entry.name == kValidationTable || entry.name == kChecksumTensor;
+    if (!other) numbers = checked_add(numbers, numel(entry.shape));
+  }
+  const dim_t parameters = parameter_count(model);
+  require(numbers % 3 == 0 && numbers / 3 == parameters,
+          "{}: tensors: {} numbers, the model that the state describes has {} parameters and twice "
+          "as many moments",
+          file.path(), numbers, parameters);
 }
 
 }  // namespace
@@ -78,8 +114,8 @@ std::vector<std::pair<std::string, TensorView>> Trainer::State::tensors() const 
   std::vector<std::pair<std::string, TensorView>> named;
   for (const GptParameter& p : parameters) named.emplace_back(p.name, model.parameter(p.name));
   for (std::size_t k = 0; k < parameters.size(); ++k) {
-    named.emplace_back("adamw.mean." + parameters[k].name, adamw[k].mean);
-    named.emplace_back("adamw.mean_square." + parameters[k].name, adamw[k].mean_square);
+    named.emplace_back(kMean + parameters[k].name, adamw[k].mean);
+    named.emplace_back(kMeanSquare + parameters[k].name, adamw[k].mean_square);
   }
   return named;
 }
@@ -112,15 +148,15 @@ void Trainer::load(const std::string& path) {
   require(loaded.summary.model.seed == s.model.seed(),
           "{}: seed: is {}, the model's is {}; make the model with the seed of the checkpoint",
           path, loaded.summary.model.seed.value_or(0), s.model.seed());
-  TrainingHistory history = read_history(file);
+  TrainingHistory history = read_history(file, loaded.progress.step);
   // All of them are looked at before the first is changed.
   for (const auto& [tensor, view] : s.tensors()) file.check(tensor, view);
   s.model.update_all([&](std::size_t, const std::string& parameter, const MutableTensorView& p) {
     file.read_into(parameter, p);
   });
   for (std::size_t k = 0; k < s.parameters.size(); ++k) {
-    file.read_into("adamw.mean." + s.parameters[k].name, s.adamw[k].mean);
-    file.read_into("adamw.mean_square." + s.parameters[k].name, s.adamw[k].mean_square);
+    file.read_into(kMean + s.parameters[k].name, s.adamw[k].mean);
+    file.read_into(kMeanSquare + s.parameters[k].name, s.adamw[k].mean_square);
   }
   s.progress = loaded.progress;
   s.options = loaded.summary.options;
@@ -130,7 +166,9 @@ void Trainer::load(const std::string& path) {
 
 CheckpointSummary read_checkpoint_summary(const std::string& path) {
   const CheckpointFile file(path);
-  return trainer_state_from_json(file.state(), path).summary;
+  CheckpointSummary summary = trainer_state_from_json(file.state(), path).summary;
+  check_numbers(file, summary.model);
+  return summary;
 }
 
 }  // namespace cephalo

@@ -66,5 +66,37 @@ TEST(JsonTest, limits_hold_across_the_blocks_in_which_a_file_is_read) {
   EXPECT_EQ(refusal(text, limits), "file: a name or value of more than 99999 bytes at byte 200002");
 }
 
+TEST(JsonTest, members_are_of_their_type_and_in_their_range_or_named) {
+  const auto json = nlohmann::json::parse(
+      R"({"half": 1.5, "minus": -1, "much": 9007199254740993, "text": "12", "list": ["a", 1],
+          "fine": 9007199254740992, "truth": 1, "none": null, "int": 2147483648})");
+  const JsonMembers members(json, "file: state");
+  std::int64_t whole = 0;
+  int narrow = 0;
+  double real = 0.0;
+  bool truth = false;
+  std::string text;
+  std::vector<std::string> list;
+  const auto reading = [&](const char* key, auto& to) {
+    return error_of([&] { members(key, to); });
+  };
+  const std::string range = " must be a whole number from 0 to 9007199254740992";
+  EXPECT_EQ(reading("half", whole), "file: state: half: 1.5" + range);
+  EXPECT_EQ(reading("minus", whole), "file: state: minus: -1" + range);
+  EXPECT_EQ(reading("much", whole), "file: state: much: 9007199254740993" + range);
+  EXPECT_EQ(reading("text", whole), "file: state: text: \"12\"" + range);
+  EXPECT_EQ(reading("gone", whole), "file: state: gone: is missing");
+  EXPECT_EQ(reading("int", narrow),
+            "file: state: int: 2147483648 must be a whole number from 0 to 2147483647");
+  EXPECT_EQ(reading("text", real), "file: state: text: \"12\" must be a number");
+  EXPECT_EQ(reading("truth", truth), "file: state: truth: 1 must be true or false");
+  EXPECT_EQ(reading("none", text), "file: state: none: null must be a string");
+  EXPECT_EQ(reading("list", list), "file: state: list: [\"a\",1] must be a list of strings");
+  EXPECT_EQ(reading("fine", whole), "");
+  EXPECT_EQ(whole, std::int64_t{1} << 53);
+  EXPECT_EQ(error_of([&] { JsonMembers(json.at("list"), "file: list"); }),
+            "file: list: is not a JSON object");
+}
+
 }  // namespace
 }  // namespace cephalo
