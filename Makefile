@@ -1,6 +1,7 @@
 # Two commands do it all on Debian 12 or Ubuntu 24.04 and newer: make demo, make test.
 BUILD := build/release
 FUZZ_RUNS ?= 1000000
+READERS := safetensors npy index vocabulary config tokens checkpoint
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 
@@ -60,9 +61,8 @@ test-long: build ## what takes minutes or gigabytes
 
 fuzz: ## a million inputs for every reader, with libFuzzer and the sanitizers
 	@tools/deps build test fuzz
-	@cmake --preset fuzz && cmake --build build/fuzz --target fuzz_safetensors fuzz_npy fuzz_index \
-	  fuzz_vocabulary
-	@for reader in safetensors npy index vocabulary; do \
+	@cmake --preset fuzz && cmake --build build/fuzz --target $(addprefix fuzz_,$(READERS))
+	@for reader in $(READERS); do \
 	  mkdir -p build/fuzz/found/$$reader && \
 	  build/fuzz/tests/fuzz/fuzz_$$reader -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 \
 	    -verbosity=0 build/fuzz/found/$$reader tests/fuzz/corpus/$$reader || exit 1; done

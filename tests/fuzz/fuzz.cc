@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
 #include "cephalo/core/error.h"
+#include "cephalo/io/checksum.h"
 
 namespace cephalo::fuzz {
 namespace {
@@ -48,6 +50,17 @@ void read_as_file(const std::uint8_t* data, std::size_t size, const char* suffix
     // A refusal that says nothing is a finding too.
     if (error.kind() != Error::Kind::memory && *error.what() == '\0') std::abort();
   }
+}
+
+std::string with_checksum(std::string bytes) {
+  Checksum::Value value{};
+  if (bytes.size() < value.size()) return bytes;
+  const std::size_t end = bytes.size() - value.size();
+  Checksum checksum;
+  checksum.add(bytes.data(), end);
+  value = checksum.value();
+  std::copy(value.begin(), value.end(), bytes.begin() + static_cast<std::ptrdiff_t>(end));
+  return bytes;
 }
 
 }  // namespace cephalo::fuzz

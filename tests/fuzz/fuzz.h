@@ -12,6 +12,10 @@ namespace cephalo::fuzz {
 void read_as_file(const std::uint8_t* data, std::size_t size, const char* suffix,
                   const std::function<void(const std::string& path)>& read);
 
+// The same with the checksum of what stands before it as its last sixteen bytes: a reader that
+// trusts its checksum is fuzzed as one that has none.
+std::string with_checksum(std::string bytes);
+
 }  // namespace cephalo::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
