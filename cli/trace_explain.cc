@@ -37,13 +37,15 @@ std::string corner(const Step& step, dim_t head) {
 std::string trace_as_explanation(const TraceRun& run) {
   std::string out = bold(run.text) + "\n" + run.trace.title + fmt::format(", seed {}\n", run.seed);
   out += "untrained parameters: shapes and arithmetic are real, the pattern is noise\n";
-  out += run.trace.mask_first
-             ? "order: mask before the scale, as in the book; both orders give the same bits\n"
-             : "order: the scale before bias and mask, as attend computes\n";
+  if (run.trace.at("scores_masked").topic != "NO MASK") {
+    out += run.trace.mask_first
+               ? "order: mask before the scale, as in the book; both orders give the same bits\n"
+               : "order: the scale before bias and mask, as attend computes\n";
+  }
   std::string explained;
   for (const Step& step : run.trace) {
     if (step.name != explained) {
-      const Explanation about = explain(step.name);
+      const Explanation about = explain(step);
       out += fmt::format("\n{} {}\n   what    {}\n   why     {}\n   effect  {}\n", step.number,
                          bold(step.name), about.what, about.why, about.effect);
       explained = step.name;

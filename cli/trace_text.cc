@@ -27,7 +27,7 @@ bool has_own_line(const Step& step, const Trace& trace) {
 }
 
 std::string line_formula(const Step& step) {
-  if (step.key != "q") return step.formula;
+  if (step.name != "PROJECT") return step.formula;
   const std::size_t part = step.formula.find("[0]");  // q = qkv_proj(x).chunk(3)[0]
   if (part != std::string::npos) return "q, k, v = " + step.formula.substr(4, part - 4);
   return step.formula + " (k, v alike)";

@@ -132,7 +132,7 @@ HeadWrapper::HeadWrapper(const HeadWrapperOptions& o)
                           .form = Form::heads,
                           .dropout_stream = o.dropout_stream,
                           .dtype = o.dtype},
-                         Rung{.name = "HeadWrapper"}) {}
+                         Rung{.name = "HeadWrapper", .list_of_heads = true}) {}
 
 EasyMultiHeadAttention::EasyMultiHeadAttention(const EasyMultiHeadAttentionOptions& o)
     : MultiHeadAttention({.d_in = o.d_model,

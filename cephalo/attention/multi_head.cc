@@ -150,6 +150,7 @@ Trace MultiHeadAttention::trace(const TensorView& x, const CallOptions& call) co
        .cross = call.kv != nullptr,
        .has_batch = x.rank() != 2,
        .one_head = rung_.one_head,
+       .list_of_heads = rung_.list_of_heads,
        .head_dim = sizes.head_dim,
        .context_length = options_.context_length,
        .mask = mask.to_string(),

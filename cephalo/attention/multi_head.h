@@ -129,6 +129,7 @@ class MultiHeadAttention {
   struct Rung {
     const char* name = "MultiHeadAttention";
     bool one_head = false;        // traces have no head axis
+    bool list_of_heads = false;   // traces have no split: each head projects by itself
     const char* width = "d_out";  // what the option is called
   };
   MultiHeadAttention(const MultiHeadAttentionOptions& options, const Rung& rung);

@@ -19,11 +19,13 @@ struct Step {
   bool moved;       // false: the same memory as the step before, looked at in another way
   std::string note;
   Tensor value;
+  std::string topic = {};  // what explain(step) goes by where that is not the name: "NO MASK"
 };
 
 // x; q k v; q_split k_split v_split; (q_rotated k_rotated;) q_heads k_heads v_heads; scores;
 // scores_masked; scores_scaled weights weights_dropped; context_heads; context; output.
-// One-head rungs have no split, transpose and concat; rung 1 has no projections either.
+// One-head rungs have no split, transpose and concat; rung 1 has no projections either. Rung 4, a
+// list of heads, projects to q_heads k_heads v_heads at once: it has nothing to split.
 struct Trace {
   std::string title;  // "MultiHeadAttention: 12 heads x 64 = 768"
   bool mask_first;    // true: mask, then scale, as the book shows it; false: attend's order
@@ -42,5 +44,7 @@ struct Explanation {
   const char* effect;
 };
 Explanation explain(const std::string& step_name);  // by Step::name
+// The same for a step as it happened here: one without a mask does not say that it hides something.
+Explanation explain(const Step& step);
 
 }  // namespace cephalo

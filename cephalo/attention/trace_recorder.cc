@@ -49,11 +49,13 @@ const KeyInfo& info_of(std::string_view key) {
   return *found;
 }
 
-// Split, transpose and concat: the one-head rungs of the book have no such steps, they show q, k,
-// v, then scores, then context.
-bool is_about_heads(const KeyInfo& info) {
-  return info.key.ends_with("_split") || info.key == "context" ||
-         (info.key.ends_with("_heads") && info.key != kContextHeads);
+bool is_projected(std::string_view key) {
+  return key == "q" || key == "k" || key == "v";
+}
+
+// q_heads, k_heads, v_heads
+bool is_projected_heads(std::string_view key) {
+  return key.ends_with("_heads") && key != kContextHeads;
 }
 
 // 18432 -> "18,432"
@@ -86,21 +88,40 @@ bool has_empty_row(const TensorView& weights) {
 void TraceRecorder::step(const char* key, const TensorView& value) {
   const KeyInfo& info = info_of(key);
   memory_[key] = value.data();
-  if (setup_.one_head && is_about_heads(info)) return;
+  if (leaves_out(key)) return;
 
   const TensorView seen = without_extra_axes(value);
   const auto source = memory_.find(info.looks_at);
+  const bool shares = source != memory_.end() && source->second == value.data();
   Step step{.number = info.number,
             .name = info.name,
             .key = setup_.one_head && info.key == kContextHeads ? "context" : std::string(info.key),
             .formula = formula(key, seen),
             .shape = seen.shape(),
             .strides = seen.strides(),
-            .moved = source == memory_.end() || source->second != value.data(),
+            .moved = setup_.list_of_heads || !shares,
             .note = "",
             .value = Tensor::copy(seen)};
+  if (projects_each_head(key)) {  // the result of a product, dense as such results are
+    step.number = info_of("q").number;
+    step.name = info_of("q").name;
+    step.strides = step.value.strides();
+  }
   step.note = note(step);
+  step.topic = topic(step);
   trace_.steps.push_back(std::move(step));
+}
+
+// The one-head rungs of the book show q, k, v, then scores, then context; its list of heads never
+// has the whole width in one tensor before the end.
+bool TraceRecorder::leaves_out(std::string_view key) const {
+  if (setup_.list_of_heads) return is_projected(key) || key.ends_with("_split");
+  return setup_.one_head &&
+         (key.ends_with("_split") || is_projected_heads(key) || key == "context");
+}
+
+bool TraceRecorder::projects_each_head(std::string_view key) const {
+  return setup_.list_of_heads && is_projected_heads(key);
 }
 
 // value without the batch axis that a rank-2 input did not have, and without the axis of one head.
@@ -115,11 +136,12 @@ std::string TraceRecorder::project_formula(const std::string& key) const {
   const char* word = key == "q" ? "query" : (key == "k" ? "key" : "value");
   const char* bias = setup_.qkv_bias ? " + bias" : "";
   const char* input = setup_.cross && key != "q" ? "kv" : "x";
+  const char* of_head = setup_.list_of_heads ? "[h]" : "";
   const int part = key == "q" ? 0 : (key == "k" ? 1 : 2);
   switch (*setup_.form) {
     case Form::separate:
     case Form::heads:
-      return fmt::format("{} = {} W_{}{}", key, input, word, bias);
+      return fmt::format("{} = {} W_{}{}{}", key, input, word, of_head, bias);
     case Form::raw:
       return fmt::format("{} = {} @ W_{}", key, input, word);
     case Form::linear:
@@ -137,18 +159,19 @@ std::string TraceRecorder::project_formula(const std::string& key) const {
 std::string TraceRecorder::formula(const std::string& key, const TensorView& value) const {
   const int last = value.rank() - 1;
   if (key == "x") return "x";
-  if (key == "q" || key == "k" || key == "v") return project_formula(key);
   const std::string letter = key.substr(0, 1);
+  if (is_projected(key) || projects_each_head(key)) return project_formula(letter);
   if (key.ends_with("_split"))
     return fmt::format("{}.view{}", letter, to_tuple_string(value.shape()));
   if (key.ends_with("_rotated")) return fmt::format("rotate({}, position)", letter);
-  if (key.ends_with("_heads") && key != "context_heads") {
+  if (is_projected_heads(key)) {
     return fmt::format("{}.transpose({}, {})", letter, last - 2, last - 1);
   }
   if (key == "scores") {
     const char* queries = setup_.form ? "q" : "x";
     const char* keys = setup_.form ? "k" : "x";
-    return fmt::format("{} @ {}.transpose({}, {})", queries, keys, last - 1, last);
+    const int own = setup_.list_of_heads ? last - 1 : last;  // a head alone has no axis of heads
+    return fmt::format("{} @ {}.transpose({}, {})", queries, keys, own - 1, own);
   }
   if (key == "scores_masked") {
     if (setup_.merely_causal) return "future = -inf";
@@ -163,7 +186,9 @@ std::string TraceRecorder::formula(const std::string& key, const TensorView& val
   }
   if (key == "weights_dropped") return fmt::format("dropout(weights, {})", setup_.dropout);
   if (key == "context_heads") return setup_.form ? "weights @ v" : "weights @ x";
-  if (key == "context") return "transpose, contiguous, view";
+  if (key == "context") {
+    return setup_.list_of_heads ? "cat(heads, dim=-1)" : "transpose, contiguous, view";
+  }
   return setup_.form == Form::gpt2 ? "c_proj(context)" : "out_proj(context)";
 }
 
@@ -178,10 +203,14 @@ std::string TraceRecorder::mask_note(const Step& step) const {
 }
 
 std::string TraceRecorder::note(const Step& step) const {
-  if (step.key.ends_with("_split")) return step.moved ? "copied" : "same memory";
-  if (step.key.ends_with("_heads") && step.key != "context_heads") {
-    return step.moved ? "copied" : "same memory, new strides";
+  if (step.key == "x" && !setup_.form) return "query, key and value at once";
+  if (setup_.list_of_heads && (step.key.ends_with("_heads") || step.key == "scores")) {
+    const int heads = step.shape.rank() - 3;
+    return fmt::format("{} of {}", step.shape[heads],
+                       to_tuple_string(step.value.select(heads, 0).shape()));
   }
+  if (step.key.ends_with("_split")) return step.moved ? "copied" : "same memory";
+  if (is_projected_heads(step.key)) return step.moved ? "copied" : "same memory, new strides";
   if (step.key == "scores_masked") return mask_note(step);
   if (step.key == "scores_scaled" && !setup_.form) return "no scale";
   if (step.key == "weights")
@@ -196,6 +225,16 @@ std::string TraceRecorder::note(const Step& step) const {
                : "same memory";
   }
   return "";
+}
+
+std::string TraceRecorder::topic(const Step& step) const {
+  if (projects_each_head(step.key)) return "PROJECT EACH HEAD";
+  if (setup_.list_of_heads && step.key == "context") return "CONCAT A LIST";
+  if (step.key == "scores_masked" && setup_.mask == "none") return "NO MASK";
+  if (setup_.form) return "";
+  if (step.key == "scores") return "SCORES OF ROWS";
+  if (step.key == "scores_scaled") return "NO SCALE";
+  return step.key == "context" ? "MEAN OF ROWS" : "";
 }
 
 Trace TraceRecorder::take() {

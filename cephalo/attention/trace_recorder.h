@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cephalo/attention/parameters.h"
 #include "cephalo/attention/reference.h"
@@ -18,9 +19,10 @@ class TraceRecorder : public StepSink {
     std::string title;
     std::optional<Form> form;  // none: no projections (rung 1)
     bool qkv_bias = false;
-    bool cross = false;     // keys and values come from another input
-    bool has_batch = true;  // false: x came without a batch axis, so no step shows one
-    bool one_head = false;  // no head axis, no split, transpose and concat
+    bool cross = false;          // keys and values come from another input
+    bool has_batch = true;       // false: x came without a batch axis, so no step shows one
+    bool one_head = false;       // no head axis, no split, transpose and concat
+    bool list_of_heads = false;  // each head has its own matrices: no split and transpose
     dim_t head_dim = 0;
     dim_t context_length = 0;
     std::string mask;  // as it prints itself
@@ -35,11 +37,14 @@ class TraceRecorder : public StepSink {
   Trace take();
 
  private:
+  bool leaves_out(std::string_view key) const;
+  bool projects_each_head(std::string_view key) const;
   TensorView without_extra_axes(const TensorView& value) const;
   std::string formula(const std::string& key, const TensorView& value) const;
   std::string project_formula(const std::string& key) const;
   std::string note(const Step& step) const;
   std::string mask_note(const Step& step) const;
+  std::string topic(const Step& step) const;
 
   Setup setup_;
   Trace trace_{};

@@ -121,6 +121,47 @@ TEST(TraceTest, every_step_is_explained) {
   }
 }
 
+TEST(TraceTest, a_list_of_heads_projects_each_head_and_splits_nothing) {
+  HeadWrapper wrapper({.d_in = 6, .d_out = 4, .context_length = 5, .num_heads = 3, .seed = 1});
+  const Trace trace = wrapper.trace(normal({2, 5, 6}, 1));
+  EXPECT_EQ(keys_of(trace),
+            (std::vector<std::string>{"x", "q_heads", "k_heads", "v_heads", "scores",
+                                      "scores_masked", "scores_scaled", "weights",
+                                      "weights_dropped", "context_heads", "context"}));
+  const Step& q = trace.at("q_heads");
+  EXPECT_EQ(q.number + " " + q.name, "1 PROJECT");
+  EXPECT_EQ(q.formula, "q = x W_query[h]");
+  EXPECT_EQ(q.note, "3 of (2, 5, 4)");
+  EXPECT_EQ(q.strides, q.value.strides());
+  EXPECT_TRUE(q.moved);
+  EXPECT_TRUE(same_bits(q.value.select(1, 2),
+                        linear(trace.at("x").value, wrapper.parameter("heads.2.W_query.weight"))));
+  EXPECT_EQ(trace.at("scores").formula, "q @ k.transpose(1, 2)");
+  EXPECT_EQ(trace.at("context").formula, "cat(heads, dim=-1)");
+  EXPECT_EQ(wrapper.trace(normal({5, 6}, 1)).at("scores").note, "3 of (5, 5)");
+}
+
+TEST(TraceTest, a_step_that_a_rung_does_not_take_is_not_explained_as_if_it_did) {
+  const Tensor x = normal({1, 3, 8}, 1);
+  const auto what = [](const Trace& trace, const char* key) {
+    return std::string(explain(trace.at(key)).what);
+  };
+  EasyMultiHeadAttention easy({.d_model = 8, .num_heads = 2, .seed = 1});
+  MultiHeadAttention multi({.d_in = 8, .d_out = 8, .num_heads = 2, .seed = 1});
+  HeadWrapper wrapper({.d_in = 8, .d_out = 4, .context_length = 5, .num_heads = 2, .seed = 1});
+  EXPECT_NE(what(multi.trace(x), "scores_masked").find("-inf"), std::string::npos);
+  for (const Trace& trace : {easy.trace(x), trace_simple_attention(x)}) {
+    EXPECT_EQ(what(trace, "scores_masked"),
+              "nothing is hidden: every query may look at every token");
+  }
+  EXPECT_EQ(what(trace_simple_attention(x), "scores_scaled"),
+            "nothing happens: this rung does not divide the scores");
+  EXPECT_EQ(what(wrapper.trace(x), "context"), "the heads' results are laid side by side");
+  for (const Trace& trace : {trace_simple_attention(x), wrapper.trace(x)}) {
+    for (const Step& step : trace) EXPECT_NE(std::string(explain(step).effect), "") << step.name;
+  }
+}
+
 TEST(TraceTest, an_unknown_key_lists_the_known_ones) {
   const Trace trace = trace_simple_attention(normal({2, 3}, 1));
   EXPECT_EQ(testing::error_of([&] { trace.at("q"); }),

@@ -67,6 +67,22 @@ class Text(unittest.TestCase):
         self.assertIn("mask before the scale", out)
         self.assertLessEqual(max(map(len, out.splitlines())), 80)
 
+    def test_explain_says_nothing_of_hiding_where_nothing_is_hidden(self):
+        for rung in ("1", "2", "6", "7"):
+            out = cephalo("trace", "--rung", rung, "--d-in", "24", "--explain").stdout
+            self.assertIn("nothing is hidden: every query may look at every token", out)
+            for wrong in ("-inf", "order: mask", "must not be known"):
+                self.assertNotIn(wrong, out, rung)
+        self.assertIn("become -inf", cephalo("trace", "--rung", "3", "--explain").stdout)
+
+    def test_a_list_of_heads_is_traced_without_a_split(self):
+        for flags in ((), ("--explain",)):
+            out = cephalo("trace", "--rung", "4", *flags).stdout
+            for step in ("SPLIT", "TRANSPOSE", ".view("):
+                self.assertNotIn(step, out)
+            self.assertIn("12 of (1, 6, 64)", out)
+            self.assertLessEqual(max(map(len, out.splitlines())), 80)
+
     def test_C5_the_locale_changes_nothing(self):
         self.assertEqual(cephalo("trace", "--dropout", "0.5", "--train", LC_ALL="de_DE.UTF-8").stdout,
                          cephalo("trace", "--dropout", "0.5", "--train").stdout)
