@@ -62,4 +62,5 @@
 #include "cephalo/view/picture.h"
 #include "cephalo/view/png.h"
 #include "cephalo/view/recording.h"
+#include "cephalo/view/split_picture.h"
 #include "cephalo/view/terminal.h"

@@ -18,7 +18,8 @@ install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         PATTERN "blocks.h" EXCLUDE PATTERN "bpe_merge.h" EXCLUDE PATTERN "bpe_tables.h" EXCLUDE
         PATTERN "byte_alphabet.h" EXCLUDE PATTERN "pre_split.h" EXCLUDE
         PATTERN "unicode_classes.h" EXCLUDE
-        PATTERN "builtin_files.h" EXCLUDE PATTERN "font.h" EXCLUDE)
+        PATTERN "builtin_files.h" EXCLUDE PATTERN "font.h" EXCLUDE
+        PATTERN "split_shapes.h" EXCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/generated/cephalo/core/version.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo/core)
 
