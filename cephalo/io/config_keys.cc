@@ -1,0 +1,257 @@
+#include "cephalo/io/config_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/core/printable.h"
+#include "cephalo/io/file.h"
+#include "cephalo/io/json.h"
+
+namespace cephalo {
+namespace {
+
+using Values = std::map<std::string, nlohmann::json>;
+
+constexpr dim_t kLargestNumber = (dim_t{1} << 31) - 1;
+constexpr JsonLimits kLimits = {.bytes = 1 << 20, .values = 100'000, .string_bytes = 1 << 20};
+
+// Keys of transformers' configurations that say nothing about the arithmetic of a GPT-2.
+constexpr std::array<std::string_view, 66> kIgnored = {"_attn_implementation",
+                                                       "_name_or_path",
+                                                       "_num_labels",
+                                                       "architectures",
+                                                       "attn_implementation",
+                                                       "bad_words_ids",
+                                                       "begin_suppress_tokens",
+                                                       "chunk_size_feed_forward",
+                                                       "decoder_start_token_id",
+                                                       "diversity_penalty",
+                                                       "do_sample",
+                                                       "dtype",
+                                                       "early_stopping",
+                                                       "encoder_no_repeat_ngram_size",
+                                                       "exponential_decay_length_penalty",
+                                                       "finetuning_task",
+                                                       "forced_bos_token_id",
+                                                       "forced_eos_token_id",
+                                                       "gradient_checkpointing",
+                                                       "id2label",
+                                                       "initializer_range",
+                                                       "is_decoder",
+                                                       "label2id",
+                                                       "length_penalty",
+                                                       "max_length",
+                                                       "min_length",
+                                                       "n_ctx",
+                                                       "no_repeat_ngram_size",
+                                                       "num_beam_groups",
+                                                       "num_beams",
+                                                       "num_labels",
+                                                       "num_return_sequences",
+                                                       "output_attentions",
+                                                       "output_hidden_states",
+                                                       "output_past",
+                                                       "output_scores",
+                                                       "pad_token_id",
+                                                       "prefix",
+                                                       "problem_type",
+                                                       "pruned_heads",
+                                                       "remove_invalid_values",
+                                                       "reorder_and_upcast_attn",
+                                                       "repetition_penalty",
+                                                       "return_dict",
+                                                       "return_dict_in_generate",
+                                                       "sep_token_id",
+                                                       "summary_activation",
+                                                       "summary_first_dropout",
+                                                       "summary_proj_to_labels",
+                                                       "summary_type",
+                                                       "summary_use_proj",
+                                                       "suppress_tokens",
+                                                       "task_specific_params",
+                                                       "temperature",
+                                                       "tf_legacy_loss",
+                                                       "tie_encoder_decoder",
+                                                       "tokenizer_class",
+                                                       "top_k",
+                                                       "top_p",
+                                                       "torch_dtype",
+                                                       "torchscript",
+                                                       "transformers_version",
+                                                       "typical_p",
+                                                       "use_bfloat16",
+                                                       "use_cache",
+                                                       "vocab_file"};
+
+// The keys of the outermost object, event by event. What lies inside a key's own object or list is
+// passed over; a number no double holds is found with its key.
+class KeyReader : public JsonEvents {
+ public:
+  KeyReader(const std::string& path, Values& values) : path_(path), values_(values) {}
+
+  bool key(string_t& text) override {
+    if (depth_ != 1) return true;
+    require(!values_.contains(text), "{}: {}: appears twice", path_, shown(text));
+    key_ = text;
+    return true;
+  }
+  bool start_object(std::size_t) override {
+    if (depth_ == 1) keep(nlohmann::json::object());
+    ++depth_;
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    require(depth_ > 0, "{}: is not a JSON object", path_);
+    if (depth_ == 1) keep(nlohmann::json::array());
+    ++depth_;
+    return true;
+  }
+  bool end_object() override { return end(); }
+  bool end_array() override { return end(); }
+  bool null() override { return keep(nullptr); }
+  bool boolean(bool value) override { return keep(value); }
+  bool number_integer(number_integer_t value) override { return keep(value); }
+  bool number_unsigned(number_unsigned_t value) override { return keep(value); }
+  bool number_float(number_float_t value, const string_t&) override { return keep(value); }
+  bool string(string_t& text) override { return keep(text); }
+
+  bool parse_error(std::size_t position, const std::string& token,
+                   const nlohmann::detail::exception& error) override {
+    constexpr int kOutOfRange = 406;
+    if (error.id == kOutOfRange) {
+      fail(Error::Kind::value, "{}: {}: {} is larger than any number", path_, shown(key_),
+           shown(token));
+    }
+    return JsonEvents::parse_error(position, token, error);
+  }
+
+ private:
+  bool keep(nlohmann::json value) {
+    require(depth_ > 0, "{}: is not a JSON object", path_);
+    if (depth_ == 1) values_[key_] = std::move(value);
+    return true;
+  }
+  bool end() {
+    --depth_;
+    return true;
+  }
+
+  const std::string& path_;
+  Values& values_;
+  std::size_t depth_ = 0;
+  std::string key_;
+};
+
+}  // namespace
+
+ConfigKeys::ConfigKeys(const std::string& path, const std::string& json)
+    : path_(path), values_(std::make_unique<Values>()) {
+  KeyReader reader(path_, *values_);
+  read_json(json, path_, kLimits, reader);
+}
+
+ConfigKeys::ConfigKeys(ConfigKeys&&) noexcept = default;
+ConfigKeys& ConfigKeys::operator=(ConfigKeys&&) noexcept = default;
+ConfigKeys::~ConfigKeys() = default;
+
+ConfigKeys ConfigKeys::of_file(const std::string& path) {
+  const InputFile file(path);
+  require(file.size() <= kLimits.bytes, "{}: {} bytes are over the limit {}", path, file.size(),
+          kLimits.bytes);
+  std::string json(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, json.data(), file.size());
+  return {path, json};
+}
+
+const nlohmann::json* ConfigKeys::find(Names names) {
+  for (const char* name : names) {
+    known_.insert(name);
+    const auto found = values_->find(name);
+    if (found == values_->end() || found->second.is_null()) continue;
+    last_ = name;
+    return &found->second;
+  }
+  last_ = *names.begin();
+  return nullptr;
+}
+
+void ConfigKeys::check(bool holds, const nlohmann::json& value, const std::string& rule) const {
+  require(holds, "{}: {}: {} must be {}", path_, last_, shown_json(value), rule);
+}
+
+std::optional<dim_t> ConfigKeys::whole(Names names, dim_t least) {
+  const nlohmann::json* value = find(names);
+  if (value == nullptr) return std::nullopt;
+  const bool whole =
+      value->is_number_integer() &&
+      (value->is_number_unsigned() ? value->get<std::uint64_t>() <= std::uint64_t{kLargestNumber}
+                                   : value->get<std::int64_t>() >= 0);
+  check(whole && value->get<dim_t>() >= least, *value,
+        fmt::format("a whole number from {} to {}", least, kLargestNumber));
+  return value->get<dim_t>();
+}
+
+dim_t ConfigKeys::needed(Names names) {
+  const std::optional<dim_t> value = whole(names, 1);
+  require(value.has_value(), "{}: {}: is missing", path_, last_);
+  return *value;
+}
+
+std::optional<double> ConfigKeys::real(Names names) {
+  const nlohmann::json* value = find(names);
+  if (value == nullptr) return std::nullopt;
+  check(value->is_number(), *value, "a number");
+  return value->get<double>();
+}
+
+std::optional<double> ConfigKeys::positive(const char* name) {
+  const std::optional<double> value = real({name});
+  if (value) check(*value > 0.0 && std::isfinite(*value), nlohmann::json(*value), "> 0");
+  return value;
+}
+
+std::optional<double> ConfigKeys::probability(Names names) {
+  const std::optional<double> value = real(names);
+  if (value) check(*value >= 0.0 && *value < 1.0, nlohmann::json(*value), "in [0, 1)");
+  return value;
+}
+
+std::optional<bool> ConfigKeys::boolean(const char* name) {
+  const nlohmann::json* value = find({name});
+  if (value == nullptr) return std::nullopt;
+  check(value->is_boolean(), *value, "true or false");
+  return value->get<bool>();
+}
+
+std::optional<std::size_t> ConfigKeys::word(const char* name, Names words) {
+  const nlohmann::json* value = find({name});
+  if (value == nullptr) return std::nullopt;
+  const auto found = std::find_if(words.begin(), words.end(), [&](const char* word) {
+    return value->is_string() && value->get_ref<const std::string&>() == word;
+  });
+  check(found != words.end(), *value, fmt::format("one of {}", fmt::join(words, ", ")));
+  return static_cast<std::size_t>(found - words.begin());
+}
+
+void ConfigKeys::only(const char* name, bool wanted) {
+  const std::optional<bool> value = boolean(name);
+  if (!value) return;
+  check(*value == wanted, nlohmann::json(*value), fmt::format("{}: the only one there is", wanted));
+}
+
+void ConfigKeys::refuse_unknown(std::span<const std::string_view> also_known) const {
+  const auto is_in = [](const auto& list, const std::string& key) {
+    return std::find(list.begin(), list.end(), key) != list.end();
+  };
+  for (const auto& [key, value] : *values_) {
+    if (known_.contains(key) || is_in(also_known, key)) continue;
+    require(is_in(kIgnored, key),
+            "{}: {}: {} is for a key that is not known (--allow-extra ignores it)", path_,
+            shown(key), shown_json(value));
+  }
+}
+
+}  // namespace cephalo
