@@ -14,13 +14,14 @@ namespace {
 struct Flags {
   std::string input, output, form;
   LayerFlags load;
-  bool with_mask = false, zero_bias = false, force = false;
+  bool with_mask = false, zero_bias = false, allow_rotary = false, force = false;
 };
 
 void convert(const Flags& flags) {
   const SaveOptions save{.form = parse_form("--to", flags.form),
                          .with_mask = flags.with_mask,
                          .zero_bias = flags.zero_bias,
+                         .allow_rotary = flags.allow_rotary,
                          .replace = flags.force};
   check_output(flags.output, flags.input);
   const MultiHeadAttention layer = load_with_warnings(flags.input, flags.load.parse());
@@ -44,13 +45,15 @@ Verb add_convert(CLI::App& program) {
   flags->load.add_to(*verb);
   verb->add_flag("--with-mask", flags->with_mask, "Also the mask that PyTorch's classes hold");
   verb->add_flag("--zero-bias", flags->zero_bias, "Zeros where the form always has biases");
+  verb->add_flag("--allow-rotary", flags->allow_rotary,
+                 "Rotary positions go into the metadata, which only cephalo reads");
   verb->add_flag("--force", flags->force, "Replace a file that exists");
   verb->footer(
       "No tensor is invented or dropped: a conversion loses nothing or is refused.\n"
+      "Of a layer of a model's folder config.json says the heads and the positions.\n"
       "Examples:\n"
       "  cephalo convert layer.safetensors fused.safetensors --to fused\n"
-      "  cephalo convert model.safetensors book.safetensors --to separate --prefix h.0. "
-      "--num-heads 12");
+      "  cephalo convert model.safetensors book.safetensors --to separate --prefix h.0.");
   return [flags] { convert(*flags); };
 }
 

@@ -18,7 +18,8 @@ constexpr std::int64_t kLongest = std::int64_t{1} << 40;
 }  // namespace
 
 void LayerFlags::add_to(CLI::App& verb) {
-  verb.add_option("--num-heads", num_heads_, "Heads, where the file does not say")->type_name("N");
+  verb.add_option("--num-heads", num_heads_, "Heads, where neither the file nor config.json says")
+      ->type_name("N");
   verb.add_option("--num-kv-heads", num_kv_heads_, "Key and value heads")->type_name("N");
   verb.add_option("--context-length", context_length_, "Longest input")->type_name("N");
   verb.add_flag("--causal", causal_, "The future is hidden");

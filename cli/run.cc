@@ -70,7 +70,7 @@ Verb add_run(CLI::App& program) {
       "Examples:\n"
       "  cephalo run layer.safetensors x.npy -o y.npy\n"
       "  cephalo run layer.safetensors x.npy -o y.npy --weights w.npy --mask 'window(127, 0)'\n"
-      "  cephalo run model.safetensors x.npy -o y.npy --prefix h.0. --num-heads 12");
+      "  cephalo run model.safetensors x.npy -o y.npy --prefix h.0.");
   return [flags] { run(*flags); };
 }
 

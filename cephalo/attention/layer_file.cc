@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cephalo/attention/layer_config.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/ops.h"
 #include "cephalo/core/visit.h"
@@ -147,6 +148,13 @@ void add_settings_of_file(const SafetensorsFile& file, LayerSettings& settings) 
   }
 }
 
+void add_settings_of_config(const LayerConfig& config, LayerSettings& settings) {
+  if (!settings.num_heads) settings.num_heads = config.num_heads;
+  if (!settings.context_length) settings.context_length = config.context_length;
+  if (!settings.dropout) settings.dropout = config.dropout;
+  if (!settings.rotary) settings.rotary = config.rotary;
+}
+
 void add_context_length_of_mask(const LayerContents& contents, LayerSettings& settings) {
   for (const Entry* buffer : contents.buffers) {
     const bool square = buffer->shape.rank() >= 2 && buffer->shape[-1] == buffer->shape[-2];
@@ -282,7 +290,27 @@ dim_t count_not_finite(const TensorView& t) {
   });
 }
 
-std::string settings_text(const MultiHeadAttentionOptions& o) {
+// PyTorch's classes hold the future as a buffer of ones above the diagonal.
+std::vector<std::string> mask_names(const MultiHeadAttentionOptions& o, Form form) {
+  if (form != Form::heads) return {"mask"};
+  std::vector<std::string> names;
+  for (dim_t h = 0; h < o.num_heads; ++h) names.push_back(fmt::format("heads.{}.mask", h));
+  return names;
+}
+
+// What the form's names say nothing of is in the metadata, which other programs pass over: under
+// the names of somebody else's class that must be wanted.
+void refuse_what_is_unsaid(const MultiHeadAttentionOptions& o, Form form, const std::string& path,
+                           const SaveOptions& options) {
+  require(!o.rotary || form == o.form || options.allow_rotary,
+          "{}: form {} has no place for rotary positions; allow_rotary puts them into the "
+          "metadata, which only cephalo reads",
+          path, name(form));
+}
+
+}  // namespace
+
+std::map<std::string, std::string> layer_metadata(const MultiHeadAttentionOptions& o) {
   nlohmann::ordered_json json = {
       {"num_heads", o.num_heads},
       {"num_kv_heads", o.num_kv_heads == 0 ? o.num_heads : o.num_kv_heads},
@@ -293,18 +321,8 @@ std::string settings_text(const MultiHeadAttentionOptions& o) {
   if (o.rotary) {
     json["rotary"] = {{"base", o.rotary->base}, {"interleaved", o.rotary->interleaved}};
   }
-  return json.dump();
+  return {{kSettingsKey, json.dump()}};
 }
-
-// PyTorch's classes hold the future as a buffer of ones above the diagonal.
-std::vector<std::string> mask_names(const MultiHeadAttentionOptions& o, Form form) {
-  if (form != Form::heads) return {"mask"};
-  std::vector<std::string> names;
-  for (dim_t h = 0; h < o.num_heads; ++h) names.push_back(fmt::format("heads.{}.mask", h));
-  return names;
-}
-
-}  // namespace
 
 LayerContents inspect_layer(const SafetensorsFile& file, const std::string& prefix) {
   const Mark* found = nullptr;
@@ -349,27 +367,36 @@ MultiHeadAttention load_layer(const std::string& path, const LoadOptions& option
          contents.extra.front()->name, name(contents.form));
   }
   LayerSettings settings = options.settings;
-  add_settings_of_file(file, settings);
+  const std::optional<LayerConfig> config =
+      layer_config_beside(path, options.prefix, options.allow_extra);
+  if (config) {
+    add_settings_of_config(*config, settings);
+  } else {
+    add_settings_of_file(file, settings);
+  }
   add_context_length_of_mask(contents, settings);
   const NamedEntries named(file, contents, options.prefix);
   std::size_t used = 0;
   std::int64_t done = 0;
   std::int64_t bytes = 0;
   for (const Entry* entry : contents.parameters) bytes += entry->end - entry->begin;
-  MultiHeadAttention layer(options_of(named, contents.form, settings, path),
-                           [&](const std::string& parameter, const MutableTensorView& to) {
-                             const Entry& entry = named.at(parameter);
-                             file.read_into(entry, to);
-                             ++used;
-                             done += entry.end - entry.begin;
-                             if (options.progress) options.progress(done, bytes);
-                             const dim_t bad = count_not_finite(to);
-                             if (bad == 0) return;
-                             const std::string message = fmt::format(
-                                 "{}: {}: {} numbers are NaN or infinite", path, entry.name, bad);
-                             if (options.strict) fail(Error::Kind::value, "{}", message);
-                             if (warnings != nullptr) warnings->push_back(message);
-                           });
+  const MultiHeadAttentionOptions found = options_of(named, contents.form, settings, path);
+  require(!config || config->d_model == found.d_in,
+          "{}: {}: the layer is {} wide, config.json says n_embd {}", path, options.prefix,
+          found.d_in, config ? config->d_model : 0);
+  MultiHeadAttention layer(found, [&](const std::string& parameter, const MutableTensorView& to) {
+    const Entry& entry = named.at(parameter);
+    file.read_into(entry, to);
+    ++used;
+    done += entry.end - entry.begin;
+    if (options.progress) options.progress(done, bytes);
+    const dim_t bad = count_not_finite(to);
+    if (bad == 0) return;
+    const std::string message =
+        fmt::format("{}: {}: {} numbers are NaN or infinite", path, entry.name, bad);
+    if (options.strict) fail(Error::Kind::value, "{}", message);
+    if (warnings != nullptr) warnings->push_back(message);
+  });
   if (used != named.size() && !options.allow_extra) {
     const std::vector<NamedParameter> all = layer.parameters();
     for (const auto& [parameter, entry] : named.all()) {
@@ -392,6 +419,7 @@ void save_layer(const MultiHeadAttention& layer, const std::string& path,
   added.reserve(16);
   const bool always_biased = form == Form::linear || form == Form::gpt2;
   const std::vector<NamedParameter> named = layer.parameters_as(form);
+  refuse_what_is_unsaid(o, form, path, options);
   for (const NamedParameter& p : named) tensors.emplace_back(p.name, p.value);
   for (const NamedParameter& p : named) {
     if (!always_biased || !p.name.ends_with(".weight")) continue;
@@ -411,7 +439,7 @@ void save_layer(const MultiHeadAttention& layer, const std::string& path,
     added.push_back(triu(Tensor::full({o.context_length, o.context_length}, 1.0), 1));
     for (const std::string& mask : mask_names(o, form)) tensors.emplace_back(mask, added.back());
   }
-  write_safetensors(path, tensors, {{kSettingsKey, settings_text(o)}}, options.replace);
+  write_safetensors(path, tensors, layer_metadata(o), options.replace);
 }
 
 }  // namespace cephalo

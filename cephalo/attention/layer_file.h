@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,8 +12,10 @@
 
 namespace cephalo {
 
-// What the numbers of a layer cannot show. A file that cephalo wrote carries it in its metadata;
-// for a foreign file it is given here, and wins over the file where both speak.
+// What the numbers of a layer cannot show. For a layer of a GPT's folder (prefix
+// "transformer.h.0.", "h.0." or "trf_blocks.0.att.") config.json beside the file says it; a file
+// that cephalo wrote carries it in its metadata; for others it is given here. What is given wins
+// over what is written.
 struct LayerSettings {
   std::optional<dim_t> num_heads = {};
   std::optional<dim_t> num_kv_heads = {};
@@ -34,6 +37,7 @@ struct SaveOptions {
   std::optional<Form> form = {};  // none: the layer's own
   bool with_mask = false;         // the buffers that PyTorch's strict loading asks for
   bool zero_bias = false;         // forms that always have biases get zeros
+  bool allow_rotary = false;      // also under the names of a form whose classes have no such thing
   bool replace = false;
 };
 
@@ -49,6 +53,9 @@ LayerContents inspect_layer(const SafetensorsFile& file, const std::string& pref
 // The layer in a file, in eval mode. Warnings (NaN among the parameters) are appended.
 MultiHeadAttention load_layer(const std::string& path, const LoadOptions& options = {},
                               std::vector<std::string>* warnings = nullptr);
+
+// What the metadata of a file says of a layer, for load_layer.
+std::map<std::string, std::string> layer_metadata(const MultiHeadAttentionOptions& options);
 
 // Writes a layer under the names of a form: without loss, or not at all, with the reason.
 void save_layer(const MultiHeadAttention& layer, const std::string& path,

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cephalo/attention/layer_file.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/views.h"
 #include "cephalo/io/safetensors.h"
@@ -348,7 +349,9 @@ void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions&
   require(options.replace || !std::filesystem::exists(other, error),
           "{}: exists already, in another form than the one to be written", other.string());
   const FileTensors tensors = file_tensors(model, options);
-  const std::map<std::string, std::string> note = {{"format", "pt"}};
+  // Besides what transformers asks for: what the layers compute, for a file without its folder.
+  std::map<std::string, std::string> note = layer_metadata(model.attention(0).options());
+  note["format"] = "pt";
   if (sharded) {
     write_shards(root, tensors, options, note);
   } else {

@@ -111,11 +111,17 @@ auto changing(Change change) {
   };
 }
 
+std::string text_of(const Rotary& rotary) {
+  return fmt::format("Rotary(interleaved={}, base={})", rotary.interleaved ? "True" : "False",
+                     rotary.base);
+}
+
 std::string text_of(const Layer& self) {
   const MultiHeadAttentionOptions& o = self.layer->options();
-  return fmt::format("{}(d_in={}, d_out={}, context_length={}, dropout={}, num_heads={}, seed={})",
-                     self.layer->rung(), o.d_in, o.d_out, o.context_length, o.dropout, o.num_heads,
-                     self.layer->seed());
+  return fmt::format(
+      "{}(d_in={}, d_out={}, context_length={}, dropout={}, num_heads={}{}, seed={})",
+      self.layer->rung(), o.d_in, o.d_out, o.context_length, o.dropout, o.num_heads,
+      o.rotary ? ", rotary=" + text_of(*o.rotary) : "", self.layer->seed());
 }
 
 void bind_use(nb::class_<Layer>& layer) {
@@ -139,7 +145,7 @@ generator: for the torch dropout streams. call: the number of this call, else th
       .def("prepare", changing([](MultiHeadAttention& l) { l.prepare(); }), nb::rv_policy::none,
            "Lays the parameters out once for all later calls; an update drops that.")
       .def("update", &update, "name"_a, "value"_a, "Sets one parameter; same shape.")
-      .def("__repr__", &text_of);
+      .def("__repr__", [](const Layer& l) { return text_of(l); });
 }
 
 void bind_facts(nb::class_<Layer>& layer) {
@@ -166,6 +172,8 @@ void bind_facts(nb::class_<Layer>& layer) {
                    [](const Layer& l) { return l.layer->options().context_length; })
       .def_prop_ro("dropout", [](const Layer& l) { return l.layer->options().dropout; })
       .def_prop_ro("causal", [](const Layer& l) { return l.layer->options().causal; })
+      .def_prop_ro(
+          "rotary", [](const Layer& l) { return l.layer->options().rotary; }, "A Rotary, or None.")
       .def_prop_ro("form", [](const Layer& l) { return name(l.layer->options().form); })
       .def_prop_ro("dtype", [](const Layer& l) { return name(l.layer->options().dtype); });
 }
@@ -207,7 +215,8 @@ void bind_multi_head(nb::module_& m) {
           "interleaved"_a = false, "base"_a = 10000.0,
           "interleaved: pairs (2k, 2k + 1) instead of (k, k + head_dim / 2).")
       .def_ro("interleaved", &Rotary::interleaved)
-      .def_ro("base", &Rotary::base);
+      .def_ro("base", &Rotary::base)
+      .def("__repr__", [](const Rotary& r) { return text_of(r); });
   nb::class_<Layer> layer(m, kName,
                           "Rung 5, and the one layer behind all rungs: project, split, transpose, "
                           "attend, concat, project. Any number of threads may call it.");

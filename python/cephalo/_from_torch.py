@@ -201,8 +201,12 @@ def _masks(layer):
 def to_torch_state_dict(layer, buffers=False):
     """The parameters, copied into tensors, under the names that the PyTorch module has for them.
 
-    buffers: with the book's mask, so that load_state_dict is content with strict=True.
+    buffers: with the book's mask, so that load_state_dict is content with strict=True. Rotary
+    positions, which none of those modules has, are a ValueError.
     """
+    if layer.rotary is not None:
+        raise ValueError(f"to_torch_state_dict: the layer has {layer.rotary}, and no PyTorch module "
+                         f"of form {layer.form} has rotary positions")
     import torch
 
     state = _masks(layer) if buffers else {}

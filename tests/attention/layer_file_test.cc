@@ -70,15 +70,15 @@ TEST_F(LayerFileTest, every_form_goes_to_every_other_and_back_without_losing_a_b
         const std::string b = at("b" + std::to_string(number));
         const std::string c = at("c" + std::to_string(number++));
         const std::string error = error_of([&] {
-          save_layer(layer, a, {.form = first});
-          save_layer(load_layer(a), b, {.form = second});
+          save_layer(layer, a, {.form = first, .allow_rotary = true});
+          save_layer(load_layer(a), b, {.form = second, .allow_rotary = true});
         });
         if (!error.empty()) {
           ++refused;
           continue;
         }
         const MultiHeadAttention back = load_layer(b);
-        save_layer(back, c, {.form = first});
+        save_layer(back, c, {.form = first, .allow_rotary = true});
         ASSERT_EQ(read_bytes(a), read_bytes(c)) << name(first) << " " << name(second);
         ASSERT_TRUE(same_bits(back(x, {.kv = &kv}), expected)) << name(first) << name(second);
         ASSERT_EQ(back.options().dropout, layer.options().dropout);
@@ -108,6 +108,108 @@ TEST_F(LayerFileTest, what_a_form_has_no_place_for_is_refused_by_name) {
                                          ": form linear has q_linear.bias, this layer has "
                                          "none; --zero-bias adds zeros");
   EXPECT_EQ(folder_.files(), 0U);
+}
+
+TEST_F(LayerFileTest, rotary_positions_are_refused_by_forms_that_have_no_place_for_them) {
+  const MultiHeadAttention layer(
+      {.d_in = 8, .d_out = 8, .num_heads = 2, .qkv_bias = true, .rotary = Rotary{}, .seed = 1});
+  for (const Form form : {Form::heads, Form::linear, Form::fused, Form::torch, Form::gpt2}) {
+    EXPECT_EQ(error_of([&] { save_layer(layer, at("x"), {.form = form}); }),
+              at("x") + ": form " + name(form) +
+                  " has no place for rotary positions; allow_rotary puts them into the metadata, "
+                  "which only cephalo reads");
+  }
+  EXPECT_EQ(folder_.files(), 0U);
+  save_layer(layer, at("own"));
+  EXPECT_TRUE(load_layer(at("own")).options().rotary.has_value());
+}
+
+// A layer of a GPT's file, under the names of Hugging Face and of the book.
+class LayerOfFolderTest : public LayerFileTest {
+ protected:
+  LayerOfFolderTest() : layer_(options()) {
+    layer_.eval();
+    std::vector<std::pair<std::string, TensorView>> tensors;
+    for (const NamedParameter& p : layer_.parameters_as(Form::gpt2)) {
+      tensors.emplace_back("transformer.h.3." + p.name, p.value);
+    }
+    for (const NamedParameter& p : layer_.parameters()) {
+      tensors.emplace_back("trf_blocks.3.att." + p.name, p.value);
+    }
+    write_safetensors(at("model"), tensors, {});
+  }
+
+  static MultiHeadAttentionOptions options() {
+    return {.d_in = 8,
+            .d_out = 8,
+            .context_length = 16,
+            .num_heads = 2,
+            .qkv_bias = true,
+            .rotary = Rotary{.interleaved = true, .base = 500.0},
+            .seed = 1};
+  }
+  void configure(const std::string& keys) {
+    testing::write_bytes(folder_ / "config.json",
+                         R"({"n_positions": 16, "n_embd": 8, "n_head": 2)" + keys + "}");
+  }
+  std::string error_under(const std::string& prefix) {
+    return error_of([&] { load_layer(at("model"), {.prefix = prefix}); });
+  }
+
+  MultiHeadAttention layer_;
+};
+
+TEST_F(LayerOfFolderTest, a_layer_out_of_a_folder_knows_what_config_json_says) {
+  configure(R"(, "n_layer": 4, "vocab_size": 9, "attn_pdrop": 0.25, "positions": "rotary",
+                 "rotary_base": 500.0, "rotary_interleaved": true)");
+  const Tensor x = normal({2, 7, 8}, 4);
+  for (const char* prefix : {"transformer.h.3.", "trf_blocks.3.att."}) {
+    const MultiHeadAttention loaded = load_layer(at("model"), {.prefix = prefix});
+    ASSERT_TRUE(loaded.options().rotary.has_value()) << prefix;
+    EXPECT_EQ(loaded.options().num_heads, 2);
+    EXPECT_EQ(loaded.options().context_length, 16);
+    EXPECT_EQ(loaded.options().dropout, 0.25);
+    EXPECT_TRUE(same_bits(loaded(x), layer_(x))) << prefix;
+  }
+  const LoadOptions given{.settings = {.num_heads = 4, .rotary = Rotary{}},
+                          .prefix = "transformer.h.3."};
+  EXPECT_EQ(load_layer(at("model"), given).options().num_heads, 4);
+  EXPECT_EQ(load_layer(at("model"), given).options().rotary->base, 10000.0);
+}
+
+TEST_F(LayerOfFolderTest, a_config_json_that_says_what_no_layer_does_is_refused) {
+  const std::string path = folder_ / "config.json";
+  configure(R"(, "scale_attn_by_inverse_layer_idx": true)");
+  EXPECT_EQ(error_under("transformer.h.3."),
+            path + ": scale_attn_by_inverse_layer_idx: true must be false: the only one there is");
+  configure(R"(, "rope_theta": 10000.0)");
+  EXPECT_EQ(
+      error_under("transformer.h.3."),
+      path + ": rope_theta: 10000.0 is for a key that is not known (--allow-extra ignores it)");
+  EXPECT_FALSE(load_layer(at("model"), {.prefix = "transformer.h.3.", .allow_extra = true})
+                   .options()
+                   .rotary.has_value());
+  configure(R"(, "model_type": "gpt_bigcode")");
+  EXPECT_EQ(error_under("trf_blocks.3.att."),
+            path + ": model_type: \"gpt_bigcode\" must be one of gpt2, cephalo");
+  testing::write_bytes(path, R"({"n_positions": 16, "n_embd": 16, "n_head": 2})");
+  EXPECT_EQ(error_under("transformer.h.3."),
+            at("model") + ": transformer.h.3.: the layer is 8 wide, config.json says n_embd 16");
+}
+
+TEST_F(LayerOfFolderTest, a_config_json_of_something_else_is_not_looked_at) {
+  testing::write_bytes(folder_ / "config.json", "something else");
+  save_layer(layer_, at("layer"));
+  EXPECT_TRUE(load_layer(at("layer")).options().rotary.has_value());
+  const auto fused = layer_.parameters_as(Form::fused);
+  write_safetensors(at("vision"),
+                    {{"blocks.0.attn.qkv.weight", fused[0].value},
+                     {"blocks.0.attn.qkv.bias", fused[1].value},
+                     {"blocks.0.attn.proj.weight", fused[2].value},
+                     {"blocks.0.attn.proj.bias", fused[3].value}},
+                    {});
+  const LoadOptions first{.settings = {.num_heads = 2}, .prefix = "blocks.0.attn."};
+  EXPECT_EQ(load_layer(at("vision"), first).options().num_heads, 2);
 }
 
 TEST_F(LayerFileTest, zero_biases_are_added_on_request_and_change_nothing) {

@@ -1,8 +1,10 @@
 """run, convert and inspect on files that PyTorch, NumPy and safetensors wrote, and on wrong ones."""
 
 import json
+import math
 import os
 import pathlib
+import random
 import struct
 import subprocess
 import sys
@@ -27,6 +29,24 @@ def read_npy(path):
     assert "'<f4'" in header, header
     shape = tuple(int(d) for d in header.split("(")[1].split(")")[0].split(",") if d.strip())
     return shape, struct.unpack(f"<{(len(data) - begin) // 4}f", data[begin:])
+
+
+def write_npy(path, shape, numbers):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header +
+                     struct.pack(f"<{len(numbers)}f", *numbers))
+
+
+def write_tensors(path, tensors):
+    """tensors: name -> (shape, numbers)"""
+    header, data = {}, b""
+    for name, (shape, numbers) in tensors.items():
+        packed = struct.pack(f"<{len(numbers)}f", *numbers)
+        header[name] = {"dtype": "F32", "shape": shape,
+                        "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 class InFolder(unittest.TestCase):
@@ -121,6 +141,83 @@ class Run(InFolder):
         out = self.ok("trace", "--input", FILES / "raw.x.npy", "--num-heads", "3", "--d-out", "24")
         self.assertIn("x                           (1, 7, 24)", out)
         self.assertLessEqual(max(map(len, out.splitlines())), 80)
+
+
+class RotaryModel(InFolder):
+    """A layer out of the folder of a model whose config.json says rotary positions."""
+
+    WIDTH, HEADS, TOKENS, BASE = 8, 2, 3, 100.0
+
+    def setUp(self):
+        super().setUp()
+        width, numbers = self.WIDTH, random.Random(1)
+        draw = lambda count: [numbers.gauss(0, 0.5) for _ in range(count)]
+        self.qkv, self.qkv_bias = draw(width * 3 * width), draw(3 * width)
+        self.out, self.out_bias = draw(width * width), draw(width)
+        self.x = draw(self.TOKENS * width)
+        self.model = self.at("model.safetensors")
+        write_tensors(self.model, {
+            "transformer.wte.weight": ([5, width], draw(5 * width)),
+            "transformer.h.0.attn.c_attn.weight": ([width, 3 * width], self.qkv),
+            "transformer.h.0.attn.c_attn.bias": ([3 * width], self.qkv_bias),
+            "transformer.h.0.attn.c_proj.weight": ([width, width], self.out),
+            "transformer.h.0.attn.c_proj.bias": ([width], self.out_bias)})
+        self.at("config.json").write_text(json.dumps(
+            {"vocab_size": 5, "n_positions": 16, "n_embd": width, "n_head": self.HEADS, "n_layer": 1,
+             "positions": "rotary", "rotary_base": self.BASE, "rotary_interleaved": False}))
+        write_npy(self.at("x.npy"), (self.TOKENS, width), self.x)
+
+    def expected(self):
+        """The layer written out: project, rotate, attend, project."""
+        width, dim = self.WIDTH, self.WIDTH // self.HEADS
+        rows = [self.x[t * width:(t + 1) * width] for t in range(self.TOKENS)]
+        qkv = [[sum(row[i] * self.qkv[i * 3 * width + c] for i in range(width)) + self.qkv_bias[c]
+                for c in range(3 * width)] for row in rows]
+
+        def turned(vector, position):
+            half = dim // 2
+            out = list(vector)
+            for k in range(half):
+                angle = position * self.BASE ** (-2 * k / dim)
+                a, b = vector[k], vector[k + half]
+                out[k] = a * math.cos(angle) - b * math.sin(angle)
+                out[k + half] = a * math.sin(angle) + b * math.cos(angle)
+            return out
+
+        result = []
+        for i in range(self.TOKENS):
+            context = []
+            for head in range(self.HEADS):
+                part = lambda t, which: qkv[t][which * width + head * dim:][:dim]
+                q = turned(part(i, 0), i)
+                scores = [sum(a * b for a, b in zip(q, turned(part(j, 1), j))) / math.sqrt(dim)
+                          for j in range(i + 1)]
+                weights = [math.exp(s - max(scores)) for s in scores]
+                context += [sum(w * part(j, 2)[d] for j, w in enumerate(weights)) / sum(weights)
+                            for d in range(dim)]
+            result += [sum(context[c] * self.out[c * width + o] for c in range(width)) +
+                       self.out_bias[o] for o in range(width)]
+        return result
+
+    def assert_runs_as_expected(self, *arguments):
+        self.ok("run", *arguments, "-o", self.at("y.npy"), "--force")
+        shape, ours = read_npy(self.at("y.npy"))
+        self.assertEqual(shape, (self.TOKENS, self.WIDTH))
+        self.assertLess(max(abs(a - b) for a, b in zip(ours, self.expected())), 1e-5)
+
+    def test_run_does_what_config_json_says(self):
+        self.assert_runs_as_expected(self.model, self.at("x.npy"), "--prefix", "transformer.h.0.")
+
+    def test_convert_keeps_rotary_positions_or_refuses(self):
+        layer = ["--prefix", "transformer.h.0."]
+        for form in ("separate", "heads", "linear", "fused", "torch"):
+            self.refuses(1, f"{self.at('l')}: form {form} has no place for rotary positions; "
+                            "allow_rotary puts them into the metadata, which only cephalo reads",
+                         "convert", self.model, self.at("l"), "--to", form, *layer)
+        self.ok("convert", self.model, self.at("own"), "--to", "gpt2", *layer)
+        self.assert_runs_as_expected(self.at("own"), self.at("x.npy"))
+        self.ok("convert", self.model, self.at("l"), "--to", "separate", "--allow-rotary", *layer)
+        self.assert_runs_as_expected(self.at("l"), self.at("x.npy"))
 
 
 class Convert(InFolder):

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cephalo/attention/layer_file.h"
 #include "cephalo/core/views.h"
 #include "cephalo/io/safetensors.h"
 #include "tests/support/files.h"
@@ -77,6 +78,33 @@ TEST(GptFileTest, what_is_saved_comes_back) {
         EXPECT_EQ(loaded.config.bos_token_id, 1);
         EXPECT_EQ(loaded.config.eos_token_id, 2);
         EXPECT_TRUE(loaded.config.add_bos_token);
+      }
+    }
+  }
+}
+
+// What a layer on its own computes, bit for bit; the file alone still knows it without its folder.
+TEST(GptFileTest, a_layer_taken_out_of_the_file_computes_what_the_models_does) {
+  GptOptions options = tiny_options();
+  options.positions = Positions::rotary;
+  options.rotary = {.interleaved = true, .base = 50.0};
+  const Gpt model(options);
+  const Tensor x = testing::normal({2, 7, 8}, 3);
+  for (const GptNames names : {GptNames::hugging_face, GptNames::book}) {
+    for (const std::int64_t shard_bytes : {0, 1500}) {
+      const Folder folder;
+      save_gpt(model, folder / "m", {.names = names, .shard_bytes = shard_bytes});
+      const std::string file =
+          folder / (shard_bytes > 0 ? "m/model.safetensors.index.json" : "m/model.safetensors");
+      for (const std::string layer : {"0", "1"}) {
+        const std::string prefix = names == GptNames::book ? "trf_blocks." + layer + ".att."
+                                                           : "transformer.h." + layer + ".";
+        const Tensor expected = model.attention(std::stoi(layer))(x, {.drop = false});
+        EXPECT_TRUE(same_bits(load_layer(file, {.prefix = prefix})(x), expected)) << prefix;
+        if (shard_bytes > 0) continue;
+        write_bytes(folder / "alone.safetensors", read_bytes(file));
+        EXPECT_TRUE(
+            same_bits(load_layer(folder / "alone.safetensors", {.prefix = prefix})(x), expected));
       }
     }
   }

@@ -57,6 +57,28 @@ def test_the_layer_is_its_six_steps():
     assert np.abs(layer(x) - y).max() <= 1e-12
 
 
+def test_rotary_positions_are_seen_and_never_lost(tmp_path):
+    layer = cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2, rotary=cephalo.Rotary(base=500.0), seed=1)
+    assert "num_heads=2, rotary=Rotary(interleaved=False, base=500)" in repr(layer)
+    assert "rotary" not in repr(cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2))
+    with pytest.raises(ValueError, match="no PyTorch module of form separate has rotary positions"):
+        layer.to_torch_state_dict()
+    with pytest.raises(ValueError, match="form fused has no place for rotary positions"):
+        layer.save(tmp_path / "fused.safetensors", "fused")
+    layer.save(tmp_path / "fused.safetensors", "fused", allow_rotary=True)
+    assert cephalo.load(tmp_path / "fused.safetensors").rotary.base == 500.0
+
+
+def test_a_layer_out_of_a_folder_is_the_models(tmp_path):
+    gpt = cephalo.Gpt(61, 16, 8, 2, 2, positions="rotary", seed=1)
+    gpt.save(tmp_path / "model")
+    x = normal(2, 5, 8)
+    for number in (0, 1):
+        layer = cephalo.load(tmp_path / "model/model.safetensors", prefix=f"transformer.h.{number}.")
+        assert layer.rotary is not None and layer.num_heads == 2 and layer.context_length == 16
+        assert np.array_equal(layer(x), gpt.attention(number)(x))
+
+
 def test_rung_7_takes_a_bare_array_and_no_other_does():
     layer = cephalo.FastMultiHeadAttention(8, 2, seed=1)
     x = normal(2, 5, 8)
