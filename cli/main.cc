@@ -1,9 +1,13 @@
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <numeric>
 #include <string>
@@ -25,6 +29,20 @@ int complain(const std::string& message, int status) {
   // Nobody may be listening; the status still tells.
   static_cast<void>(std::fputs(fmt::format("error: {}\n", printable(message)).c_str(), stderr));
   return status;
+}
+
+// A stream that came closed (`>&-`) would lend its number to the next file that is opened, and what
+// is printed would go into that file. It gets /dev/null the wrong way round instead: a place of its
+// own, where reading stdin and writing stdout still fail.
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
+    // The lowest free number is this one: those below are taken by now. Where even /dev/null cannot
+    // be opened, nothing can.
+    if (open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) != stream) {
+      std::_Exit(kBadData);
+    }
+  }
 }
 
 // How many letters must change to make a from b.
@@ -142,6 +160,7 @@ int run(int argc, char** argv) {
 }  // namespace cephalo::cli
 
 int main(int argc, char** argv) {
+  cephalo::cli::occupy_closed_streams();
   // A reader that goes away (`cephalo trace | head -1`) is a failed write, not a signal.
   std::signal(SIGPIPE, SIG_IGN);
   // So is a file that grows beyond `ulimit -f`.

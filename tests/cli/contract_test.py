@@ -201,6 +201,50 @@ class Contract(unittest.TestCase):
                                         "(./- is one)\n")
 
 
+class ClosedStreams(unittest.TestCase):
+    """A stream that is closed lends its number to no file."""
+
+    def run_with(self, redirection, *words, **how):
+        return subprocess.run(["bash", "-c", f'exec "$@" {redirection}', "bash", CEPHALO,
+                               *map(str, words)], capture_output=True, text=True, timeout=60, **how)
+
+    def test_closed_stdout_is_an_error(self):
+        for words in (("--version",), ("--help",), ("trace",),
+                      ("inspect", FILES / "raw.safetensors")):
+            result = self.run_with(">&-", *words)
+            self.assertEqual(result.returncode, 1, words)
+            self.assertEqual(result.stderr, "error: stdout: the output could not be written\n", words)
+
+    def test_a_full_device_is_an_error(self):
+        result = self.run_with(">/dev/full", "trace")
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, "error: stdout: the output could not be written\n")
+
+    def test_closed_stdin_and_stderr_change_nothing(self):
+        expected = self.run_with("", "trace")
+        for redirection in ("<&-", "2>&-", "<&- 2>&-"):
+            result = self.run_with(redirection, "trace")
+            self.assertEqual((result.returncode, result.stdout), (0, expected.stdout))
+        self.assertEqual(self.run_with("2>&-", "inspect", "/nowhere").returncode, 1)
+
+    def test_nothing_is_printed_into_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = pathlib.Path(folder) / "text.txt"
+            text.write_text("The cat sat on the mat. The dog sat on the log. " * 40)
+            for number, redirection in enumerate((">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")):
+                out = pathlib.Path(folder) / str(number)
+                result = self.run_with(redirection, "train", text, "--out", out, "--steps", 2,
+                                       "--d-model", 16, "--num-layers", 1, "--context-length", 16)
+                self.assertEqual(result.returncode, 1 if ">&-" in redirection.replace("2>&-", "")
+                                 else 0, redirection)
+                self.assertEqual((out / "lock").read_bytes(), b"", redirection)
+            layer = FILES / "raw.safetensors"
+            for number, redirection in enumerate((">&-", "2>&-", "<&- >&- 2>&-")):
+                out = pathlib.Path(folder) / f"{number}.npy"
+                self.run_with(redirection, "run", layer, FILES / "raw.x.npy", "-o", out)
+                self.assertEqual(out.read_bytes()[:6], b"\x93NUMPY", redirection)
+
+
 if __name__ == "__main__":
     sys.argv = sys.argv[:1]
     unittest.main()
