@@ -10,6 +10,7 @@
 #include "cli/model_flags.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
+#include "cli/text_input.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
@@ -17,12 +18,14 @@ namespace {
 
 constexpr dim_t kMostTokens = 1'000'000;
 
+// What keeps a small model from going round in circles; the library's own defaults change nothing.
 struct Flags {
-  std::string prompt;
+  TextInput prompt;
   ModelFlags model;
-  std::string new_tokens = "100", temperature = "0.8", top_k = "50", top_p = "1", seed = "123";
+  std::string new_tokens = "100", temperature = "0.8", top_k = "50", top_p = "0.95", seed = "123";
+  std::string repetition_penalty = "1.1", repetition_window = "64";
   std::string threads = "0";
-  bool past_end = false;
+  bool greedy = false, past_end = false;
 };
 
 // Bytes of tokens on their way to the terminal: a character that is cut between two tokens waits
@@ -68,22 +71,36 @@ class TextStream {
 
 SamplingOptions sampling_of(const Flags& flags) {
   SamplingOptions options;
+  if (flags.greedy) return {.temperature = 0.0};
   options.temperature = parse_tolerance("--temperature", flags.temperature);
   options.top_k = parse_integer("--top-k", flags.top_k, 0, kMostTokens);
   options.top_p = parse_positive("--top-p", flags.top_p);
   if (options.top_p > 1.0) {
     throw UsageError(fmt::format("--top-p: '{}' is not a number above 0 and up to 1", flags.top_p));
   }
+  options.repetition_penalty = parse_positive("--repetition-penalty", flags.repetition_penalty);
+  options.repetition_window =
+      parse_integer("--repetition-window", flags.repetition_window, 0, kMostTokens);
   return options;
 }
 
-std::vector<std::int64_t> prompt_ids(const Flags& flags, const TextModel& model) {
+std::vector<std::int64_t> prompt_ids(const std::string& prompt, const TextModel& model) {
   std::vector<std::int64_t> ids =
-      model.encode(flags.prompt, model.config.add_bos_token || flags.prompt.empty());
+      model.encode(prompt, model.config.add_bos_token || prompt.empty());
   if (ids.empty()) {
     throw UsageError("PROMPT: is empty, and the model has no token that begins a text");
   }
   return ids;
+}
+
+void say_what_is_cut(const Gpt& model, dim_t prompt_tokens) {
+  const dim_t seen = tokens_seen(model.options(), prompt_tokens);
+  if (seen == prompt_tokens) return;
+  const std::string line = fmt::format(
+      "warning: the prompt has {} tokens and the model's context_length is {}: it goes on from the "
+      "last {} of them\n",
+      prompt_tokens, model.options().context_length, seen);
+  static_cast<void>(std::fputs(line.c_str(), stderr));
 }
 
 void generate_text(const Flags& flags) {
@@ -92,12 +109,14 @@ void generate_text(const Flags& flags) {
   options.sampling = sampling_of(flags);
   options.seed = parse_seed("--seed", flags.seed);
   options.threads = static_cast<int>(parse_integer("--threads", flags.threads, 0, 1024));
+  const std::string text = flags.prompt.read();
   TextModel model = flags.model.load();
-  const std::vector<std::int64_t> prompt = prompt_ids(flags, model);
+  const std::vector<std::int64_t> prompt = prompt_ids(text, model);
+  say_what_is_cut(model.gpt, std::ssize(prompt));
   model.gpt.prepare();
 
   TextStream stream;
-  stream.write(flags.prompt);
+  stream.write(text);
   const dim_t end = flags.past_end ? -1 : model.config.eos_token_id.value_or(-1);
   if (end >= 0) options.stop_tokens.push_back(end);
   options.on_token = [&](std::int64_t id) {
@@ -119,20 +138,24 @@ void generate_text(const Flags& flags) {
 Verb add_generate(CLI::App& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* verb = program.add_subcommand("generate", "Continue a text with a GPT");
-  verb->add_option("PROMPT", flags->prompt, "The text to continue")->required();
+  flags->prompt.add_to(*verb, "PROMPT", "The text to continue; -: from stdin");
   flags->model.add_to(*verb);
   verb->add_option("--new-tokens", flags->new_tokens, "At most so many")
       ->type_name("N")
       ->capture_default_str();
-  verb->add_option("--temperature", flags->temperature, "0: always the likeliest; 1: as trained")
-      ->type_name("T")
-      ->capture_default_str();
-  verb->add_option("--top-k", flags->top_k, "Only from the k likeliest; 0: from all")
-      ->type_name("K")
-      ->capture_default_str();
-  verb->add_option("--top-p", flags->top_p, "Only from the likeliest that together reach P")
-      ->type_name("P")
-      ->capture_default_str();
+  CLI::Option* greedy = verb->add_flag("--greedy", flags->greedy,
+                                       "Always the likeliest token: nothing of the next five");
+  const auto sampling = [&](const char* name, std::string& value, const char* type,
+                            const char* help) {
+    verb->add_option(name, value, help)->type_name(type)->capture_default_str()->excludes(greedy);
+  };
+  sampling("--temperature", flags->temperature, "T", "0: always the likeliest; 1: as trained");
+  sampling("--top-k", flags->top_k, "K", "Only from the k likeliest; 0: from all");
+  sampling("--top-p", flags->top_p, "P", "Only from the likeliest that together reach P");
+  sampling("--repetition-penalty", flags->repetition_penalty, "X",
+           "Tokens that just came are less likely; 1: as likely as before");
+  sampling("--repetition-window", flags->repetition_window, "N",
+           "How many tokens back that looks; 0: at all");
   verb->add_option("--seed", flags->seed, "The same seed gives the same text")
       ->type_name("N")
       ->capture_default_str();
@@ -143,7 +166,8 @@ Verb add_generate(CLI::App& program) {
   verb->footer(
       "Examples:\n"
       "  cephalo generate \"The cat sat on\"\n"
-      "  cephalo generate \"Once upon a time\" --model gpt2 --new-tokens 200 --temperature 0");
+      "  cephalo generate \"Once upon a time\" --model gpt2 --new-tokens 200 --greedy\n"
+      "  cephalo generate --file story.txt --model alice");
   return [flags] { generate_text(*flags); };
 }
 

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
-#include <span>
+#include <set>
 #include <utility>
 
 #include "cephalo/core/fail.h"
@@ -24,12 +24,32 @@ void check_sampling(const SamplingOptions& o, const char* function) {
           "{}: temperature ({}) must be >= 0 and finite", function, o.temperature);
   require(o.top_k >= 0, "{}: top_k ({}) must be >= 0", function, o.top_k);
   require(o.top_p > 0.0 && o.top_p <= 1.0, "{}: top_p ({}) must be in (0, 1]", function, o.top_p);
+  require(o.repetition_penalty > 0.0 && std::isfinite(o.repetition_penalty),
+          "{}: repetition_penalty ({}) must be > 0 and finite", function, o.repetition_penalty);
+  require(o.repetition_window >= 0, "{}: repetition_window ({}) must be >= 0", function,
+          o.repetition_window);
 }
 
 std::vector<double> as_doubles(const TensorView& logits) {
   const Tensor wide = Tensor::copy(logits, DType::f64);
   const auto* first = wide.data_as<double>();
   return {first, first + wide.numel()};
+}
+
+// logits: of every id of a vocabulary. Each id of the window counts once, however often it stands
+// there.
+void penalise_repetition(std::vector<double>& logits, const SamplingOptions& o,
+                         std::span<const std::int64_t> text, const char* function) {
+  if (o.repetition_penalty == 1.0) return;
+  if (o.repetition_window > 0 && std::ssize(text) > o.repetition_window) {
+    text = text.last(static_cast<std::size_t>(o.repetition_window));
+  }
+  for (const std::int64_t id : std::set<std::int64_t>(text.begin(), text.end())) {
+    require(id >= 0 && id < std::ssize(logits), "{}: id {} of the text is not in [0, {})", function,
+            id, logits.size());
+    double& logit = logits[static_cast<std::size_t>(id)];
+    logit = logit < 0.0 ? logit * o.repetition_penalty : logit / o.repetition_penalty;
+  }
 }
 
 // The model on a text that grows: logits after its last token, from a window of it.
@@ -41,9 +61,9 @@ class Window {
   // text: all ids so far -> logits: [vocab_size]
   Tensor logits_after(const std::vector<std::int64_t>& text) {
     const dim_t size = std::ssize(text);
-    const dim_t longest = model_.options().context_length;
-    if (size - begin_ > longest) {  // keys were made at positions that they no longer have
-      begin_ = size - std::max<dim_t>(1, longest / 2);
+    // Keys were made at positions that they no longer have.
+    if (size - begin_ > model_.options().context_length) {
+      begin_ = size - tokens_seen(model_.options(), size);
       seen_ = begin_;
       cache_.clear();
     }
@@ -65,13 +85,18 @@ class Window {
 
 }  // namespace
 
+dim_t tokens_seen(const GptOptions& model, dim_t tokens) {
+  return tokens <= model.context_length ? tokens : std::max<dim_t>(1, model.context_length / 2);
+}
+
 std::int64_t sample_token(const TensorView& logits, const SamplingOptions& options,
-                          TorchGenerator& generator) {
+                          TorchGenerator& generator, std::span<const std::int64_t> text) {
   constexpr const char* kName = "sample_token";
   check_sampling(options, kName);
   require(logits.rank() == 1 && logits.numel() > 0, "{}: logits {} must be [vocab_size]", kName,
           logits.shape());
-  const std::vector<double> values = as_doubles(logits);
+  std::vector<double> values = as_doubles(logits);
+  penalise_repetition(values, options, text, kName);
   for (std::size_t id = 0; id < values.size(); ++id) {
     require(!std::isnan(values[id]) && values[id] < HUGE_VAL,
             "{}: the logit of id {} is {}; the model's parameters or its input are not finite",
@@ -137,7 +162,7 @@ Generated generate(const Gpt& model, const std::vector<std::int64_t>& prompt,
   result.prompt_seconds = seconds_since(begin);
   begin = Clock::now();
   while (true) {
-    const std::int64_t id = sample_token(logits, options.sampling, generator);
+    const std::int64_t id = sample_token(logits, options.sampling, generator, text);
     text.push_back(id);
     result.ids.push_back(id);
     const bool goes_on = !options.on_token || options.on_token(id);

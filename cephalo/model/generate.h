@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "cephalo/core/random.h"
@@ -14,12 +15,17 @@ struct SamplingOptions {
   double temperature = 1.0;  // logits are divided by it; 0: always the largest
   dim_t top_k = 0;           // only the k largest; 0: all
   double top_p = 1.0;        // only the most probable that together reach p
+  // Of ids among the last `repetition_window` of the text (0: in all of it), positive logits are
+  // divided by this and negative ones multiplied, as transformers does; 1: as they are.
+  double repetition_penalty = 1.0;
+  dim_t repetition_window = 64;
 };
 
-// logits: [vocab_size], float32 or float64 -> an id. Temperature, then top_k, then top_p, then one
-// draw; equal logits are taken in the order of their ids. A NaN among them is an error.
+// logits: [vocab_size], float32 or float64; text: the ids so far -> an id. The repetition penalty,
+// temperature, then top_k, then top_p, then one draw; equal logits are taken in the order of their
+// ids. A NaN among them is an error.
 std::int64_t sample_token(const TensorView& logits, const SamplingOptions& options,
-                          TorchGenerator& generator);
+                          TorchGenerator& generator, std::span<const std::int64_t> text = {});
 
 struct GenerateOptions {
   dim_t new_tokens = 100;  // at most
@@ -40,9 +46,14 @@ struct Generated {
   double tokens_per_second() const;
 };
 
+// How many of the last tokens of a text of that length a model sees: all of them, or half a
+// context.
+dim_t tokens_seen(const GptOptions& model, dim_t tokens);
+
 // Continues a prompt of at least one id. The model sees a window of at most context_length tokens;
-// where the text outgrows it, the window goes on from the last half of the old one. Call
-// model.prepare() first: otherwise every token lays the parameters out anew.
+// where the text outgrows it, the window goes on from the last half of the old one; of a prompt
+// that is longer it sees tokens_seen(). Call model.prepare() first: otherwise every token lays the
+// parameters out anew.
 Generated generate(const Gpt& model, const std::vector<std::int64_t>& prompt,
                    const GenerateOptions& options = {});
 

@@ -227,6 +227,11 @@ class ClosedStreams(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout), (0, expected.stdout))
         self.assertEqual(self.run_with("2>&-", "inspect", "/nowhere").returncode, 1)
 
+    def test_a_closed_stdin_is_no_text(self):
+        result = self.run_with("<&-", "generate", "-")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertEqual(result.stderr, "error: stdin: could not be read\n")
+
     def test_nothing_is_printed_into_files(self):
         with tempfile.TemporaryDirectory() as folder:
             text = pathlib.Path(folder) / "text.txt"

@@ -13,8 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "tests" / "golden" / "gpt2"  # 53 ids
 
 
-def cephalo(*arguments):
-    return subprocess.run([CLI, *map(str, arguments)], capture_output=True, check=False)
+def cephalo(*arguments, **how):
+    return subprocess.run([CLI, *map(str, arguments)], capture_output=True, check=False, **how)
 
 
 def byte_letters():
@@ -85,6 +85,44 @@ class Generate(unittest.TestCase):
         self.assertEqual(runs[0].stdout, runs[1].stdout)
         self.assertNotEqual(runs[0].stdout, runs[2].stdout)
 
+    def text_of(self, *words, **how):
+        result = cephalo("generate", *words, "--model", self.folder, "--new-tokens", 40, **how)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_the_programs_own_defaults_and_greedy(self):
+        self.make_model()
+        flags = ("--temperature", 0.8, "--top-k", 50, "--top-p", 0.95, "--repetition-penalty", 1.1,
+                 "--repetition-window", 64)
+        self.assertEqual(self.text_of("The cat"), self.text_of("The cat", *flags))
+        greedy = self.text_of("The cat", "--greedy", "--seed", 1)
+        self.assertEqual(greedy, self.text_of("The cat", "--greedy", "--seed", 2))
+        self.assertEqual(greedy, self.text_of("The cat", "--temperature", 0, "--repetition-penalty", 1))
+        penalised = self.text_of("The cat", "--temperature", 0, "--repetition-penalty", 5)
+        self.assertNotEqual(greedy, penalised)
+        self.refuses(2, "--greedy", "generate", "a", "--model", self.folder, "--greedy", "--top-p", 0.5)
+
+    def test_a_prompt_from_stdin_or_a_file(self):
+        self.make_model()
+        expected = self.text_of("The cat")
+        self.assertEqual(self.text_of("-", input=b"The cat\n"), expected)
+        prompt = self.folder / "prompt.txt"
+        prompt.write_bytes(b"The cat\n")
+        self.assertEqual(self.text_of("--file", prompt), expected)
+        self.refuses(2, "PROMPT", "generate", "--model", self.folder)
+        self.refuses(2, "--file", "generate", "a", "--file", prompt, "--model", self.folder)
+        self.refuses(1, "nowhere: No such file", "generate", "--file", self.folder / "nowhere",
+                     "--model", self.folder)
+
+    def test_a_prompt_beyond_the_context_is_said_to_be_cut(self):
+        self.make_model()
+        for prompt, cut in (("x" * 16, False), ("x" * 17, True), ("x" * 8150, True)):
+            result = cephalo("generate", prompt, "--model", self.folder, "--new-tokens", 2)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            message = (f"warning: the prompt has {len(prompt)} tokens and the model's context_length is "
+                       "16: it goes on from the last 8 of them\n")
+            self.assertEqual(message in result.stderr.decode(), cut, result.stderr)
+
     def test_K6_a_wrong_configuration_is_one_line(self):
         self.make_model()
         self.write_config(vocab_size=257, n_positions=16, n_embd=8, n_head=3, n_layer=1)
@@ -103,10 +141,17 @@ class Generate(unittest.TestCase):
 
     def test_flags_are_checked(self):
         for flag, value in (("--new-tokens", "0"), ("--temperature", "-1"), ("--top-p", "1.5"),
-                            ("--top-p", "0"), ("--top-k", "x"), ("--seed", "-3")):
+                            ("--top-p", "0"), ("--top-k", "x"), ("--seed", "-3"),
+                            ("--repetition-penalty", "0"), ("--repetition-window", "-1")):
             result = cephalo("generate", "a", "--model", MODEL, flag, value)
             self.assertEqual(result.returncode, 2, flag)
             self.assertIn(flag.encode(), result.stderr)
+
+    def test_the_built_in_model_does_not_go_round_in_circles(self):
+        for prompt in ("Once upon a time", "The cat sat on"):
+            words = cephalo("generate", prompt, "--new-tokens", 120).stdout.decode().split()
+            runs = [tuple(words[k:k + 5]) for k in range(len(words) - 4)]
+            self.assertLessEqual(max(map(runs.count, runs)), 2, " ".join(words))
 
     def test_without_a_folder_the_built_in_model_speaks(self):
         ours = cephalo("generate", "Once upon", "--new-tokens", 5)

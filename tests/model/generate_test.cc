@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,45 @@ TEST(GenerateTest, a_prompt_beyond_the_context_length_is_read_from_its_end) {
   const std::vector<std::int64_t> end(prompt.end() - 8, prompt.end());
   const GenerateOptions options{.new_tokens = 4, .sampling = {.temperature = 0.0}};
   EXPECT_EQ(generate(model, prompt, options).ids, generate(model, end, options).ids);
+}
+
+TEST(GenerateTest, the_repetition_penalty_is_that_of_transformers) {
+  const Tensor logits = Tensor::of({2.0, 1.9, -1.0, -1.05});
+  const std::vector<std::int64_t> text{0, 0, 2};
+  TorchGenerator generator(1);
+  SamplingOptions greedy{.temperature = 0.0};
+  EXPECT_EQ(sample_token(logits, greedy, generator, text), 0);
+  greedy.repetition_penalty = 1.1;  // 2 / 1.1 = 1.82, once however often it stands there
+  EXPECT_EQ(sample_token(logits, greedy, generator, text), 1);
+  greedy.repetition_penalty = 1.05;  // 2 / 1.05 = 1.905; twice it would be 1.81
+  EXPECT_EQ(sample_token(logits, greedy, generator, text), 0);
+  greedy.repetition_penalty = 1.1;
+  greedy.repetition_window = 1;  // of the id 2 alone
+  EXPECT_EQ(sample_token(logits, greedy, generator, text), 0);
+  // -1 · 1.1 is below -1.05.
+  const Tensor negative = Tensor::of({-9.0, -9.0, -1.0, -1.05});
+  EXPECT_EQ(sample_token(negative, greedy, generator, text), 3);
+  greedy.repetition_window = 0;  // all of the text
+  EXPECT_EQ(sample_token(logits, greedy, generator, text), 1);
+}
+
+TEST(GenerateTest, a_penalty_ends_a_loop_and_greedy_goes_round_in_it) {
+  const Gpt model = lively_model(Positions::rotary);
+  GenerateOptions options{.new_tokens = 60, .sampling = {.temperature = 0.0}};
+  const auto distinct = [&] {
+    const auto ids = generate(model, {5, 7}, options).ids;
+    return std::set<std::int64_t>(ids.begin(), ids.end()).size();
+  };
+  const std::size_t plain = distinct();
+  options.sampling.repetition_penalty = 2.0;
+  EXPECT_GT(distinct(), plain);
+}
+
+TEST(GenerateTest, a_model_sees_all_of_a_text_or_half_a_context) {
+  const GptOptions options = options_of(Positions::learned);
+  EXPECT_EQ(tokens_seen(options, 16), 16);
+  EXPECT_EQ(tokens_seen(options, 17), 8);
+  EXPECT_EQ(tokens_seen(options, 8150), 8);
 }
 
 TEST(GenerateTest, the_seed_decides) {

@@ -258,6 +258,10 @@ def test_a_text_is_continued():
     assert found.text == gpt.tokenizer.decode(found.ids)
     assert gpt.generate(gpt.encode("the cat"), 6, temperature=0).ids == found.ids
     assert gpt.generate("the cat", 6, temperature=0, cached=False).ids == found.ids
+    penalised = gpt.generate("the cat", 6, temperature=0, repetition_penalty=50.0)
+    assert len(set(penalised.ids)) == 6  # an id that just came is hardly drawn again
+    with pytest.warns(UserWarning, match="the prompt has 40 tokens and the model's context_length is"):
+        gpt.generate([1] * 40, 1)
     drawn = gpt.generate("the cat", 6, seed=5, top_k=50, top_p=0.9)
     assert drawn.ids == gpt.generate("the cat", 6, seed=5, top_k=50, top_p=0.9).ids != found.ids
     begun = gpt.encode("the cat", begin=True)

@@ -1,0 +1,71 @@
+#include "cli/text_input.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <cstdio>
+
+#include "cephalo/core/error.h"
+#include "cephalo/io/file.h"
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+namespace {
+
+// No model looks at so much at once; what has no end (`yes | cephalo look -`) is refused in time.
+constexpr std::int64_t kMostBytes = 16 << 20;
+
+[[noreturn]] void refuse_size(const std::string& from) {
+  throw Error(Error::Kind::value, fmt::format("{}: is longer than the {} MiB that a text may have",
+                                              from, kMostBytes >> 20));
+}
+
+std::string all_of_stdin() {
+  std::string text;
+  char block[4096];
+  while (const std::size_t count = std::fread(block, 1, sizeof block, stdin)) {
+    text.append(block, count);
+    if (std::ssize(text) > kMostBytes) refuse_size("stdin");
+  }
+  if (std::ferror(stdin) != 0) throw Error(Error::Kind::io, "stdin: could not be read");
+  return text;
+}
+
+std::string all_of_file(const std::string& path) {
+  const InputFile file(path);
+  if (file.size() > kMostBytes) refuse_size(path);
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, text.data(), file.size());
+  return text;
+}
+
+std::string without_last_line_end(std::string text) {
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+void TextInput::add_to(CLI::App& verb, const char* name, const char* help) {
+  verb_ = &verb;
+  option_ = verb.add_option(name, text_, help);
+  verb.add_option("--file", file_, "Take it from this file")->type_name("FILE");
+}
+
+std::string TextInput::read() const {
+  const bool given = option_->count() > 0;
+  if (given && !file_.empty()) {
+    throw UsageError(
+        fmt::format("--file: a {} is given too; one of them is enough", option_->get_name()));
+  }
+  if (!given && file_.empty()) {
+    throw UsageError(
+        fmt::format("say a {}, - for stdin, or a file with --file; see cephalo {} --help",
+                    option_->get_name(), verb_->get_name()));
+  }
+  if (!given) return without_last_line_end(all_of_file(file_));
+  return text_ == "-" ? without_last_line_end(all_of_stdin()) : text_;
+}
+
+}  // namespace cephalo::cli

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace cephalo::cli {
+
+// A text for a model: said on the command line, or read from stdin or a file.
+class TextInput {
+ public:
+  // `name`: of the argument, as TEXT
+  void add_to(CLI::App& verb, const char* name, const char* help);
+  // Of stdin and files the last line end is left out: it ends the file, not the text.
+  std::string read() const;
+
+ private:
+  std::string text_, file_;
+  const CLI::App* verb_ = nullptr;
+  const CLI::Option* option_ = nullptr;
+};
+
+}  // namespace cephalo::cli
