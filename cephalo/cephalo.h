@@ -48,6 +48,7 @@
 #include "cephalo/text/windows.h"
 #include "cephalo/text/words.h"
 #include "cephalo/train/adamw.h"
+#include "cephalo/train/best_model.h"
 #include "cephalo/train/checkpoint.h"
 #include "cephalo/train/clip.h"
 #include "cephalo/train/history.h"

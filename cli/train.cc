@@ -10,13 +10,14 @@
 #include "cephalo/core/parallel.h"
 #include "cephalo/io/file.h"
 #include "cephalo/model/generate.h"
-#include "cephalo/model/gpt_file.h"
+#include "cephalo/train/best_model.h"
 #include "cephalo/train/trainer.h"
 #include "cli/gradcheck_flags.h"
 #include "cli/numbers.h"
 #include "cli/stop_signals.h"
 #include "cli/terminal.h"
 #include "cli/train_corpus.h"
+#include "cli/train_export.h"
 #include "cli/train_flags.h"
 #include "cli/train_notes.h"
 #include "cli/train_plan.h"
@@ -84,19 +85,6 @@ std::string sample_text(Run& run) {
   return prompt + run.corpus.bpe.decode(written);
 }
 
-// As a folder that Hugging Face's GPT-2 would have: vocab.json and merges.txt are there already.
-void export_model(const Run& run) {
-  SaveGptOptions options;
-  options.replace = true;
-  options.dtype = run.notes.settings.bf16_export ? DType::bf16 : DType::f32;
-  if (const auto id = run.corpus.bpe.find(kEndOfText)) {
-    options.bos_token_id = *id;
-    options.add_bos_token = true;  // every row of the training began so
-    options.eos_token_id = *id;
-  }
-  save_gpt(run.model, run.folder.path(), options);
-}
-
 void check_memory(const TrainPlan& plan) {
   const std::int64_t needed =
       memory_bytes(plan.model, plan.trainer.batch, plan.trainer.context_length).total();
@@ -113,16 +101,24 @@ void go_on(Run& run, std::int64_t report_every) {
   const TrainSettings& settings = run.notes.settings;
   const TrainerOptions& options = run.trainer.options();
   const std::int64_t steps = options.schedule.steps;
-  TrainReport report(options, run.trainer.steps_done(), report_every);
+  TrainReport report(options, run.trainer.history(), report_every);
+  BestModel best(run.folder.path());
   RunOptions how;
   how.folder = &run.folder;
   how.save_every = settings.save_every;
   how.validation = run.rows.validation;
   how.validation_rows = settings.validation_rows;
   how.validate_every = settings.validate_every;
-  how.on_validation = [&](const ValidationRecord& record) { report.validation(record); };
+  how.on_validation = [&](const ValidationRecord& record) {
+    const auto lowest = best_validation(run.trainer.history());
+    if (lowest && lowest->step == record.step) best.keep(run.model, record);
+    report.validation(record);
+  };
   double curve_written = 0.0;
   how.on_saved = [&](std::int64_t) {
+    if (const auto lowest = best_validation(run.trainer.history())) {
+      best.remove_all_but(lowest->step);
+    }
     constexpr double kSeconds = 5.0;  // the checkpoint has the numbers: nothing is lost
     if (report.seconds() - curve_written >= kSeconds) {
       write_curve(run);
@@ -141,18 +137,17 @@ void go_on(Run& run, std::int64_t report_every) {
   const bool finished = run.trainer.run(how);
   show_status("");
   write_curve(run);
-  export_model(run);
   const std::int64_t done = run.trainer.steps_done();
+  const std::string& path = run.folder.path();
+  const Exported exported =
+      export_model(run.model, run.trainer.history(), done, path, run.corpus.bpe, settings);
   if (finished) {
-    print(fmt::format("{}: a model of {} steps after {}, {:.0f} tokens/s\n",
-                      printable(run.folder.path()), done, in_words(report.seconds()),
-                      report.tokens_per_second()));
+    print(report.end(path, exported) + what_next(path, settings.prompt));
     return;
   }
   const int signal = StopSignals::caught();
   print(fmt::format("stopped: {} has step {} of {}; cephalo train --resume --out {} goes on\n",
-                    printable(run.folder.checkpoint(done)), done, steps,
-                    printable(run.folder.path())));
+                    printable(run.folder.checkpoint(done)), done, steps, printable(path)));
   throw ExitStatus{StopSignals::exit_status(signal)};
 }
 
@@ -250,7 +245,7 @@ void train(const TrainFlags& flags) {
   }
   const std::string out = choose_folder(flags);
   if (!flags.resume) check_train_flags(flags);
-  for (const std::string& file : flags.files) static_cast<void>(InputFile(file));
+  check_texts(flags);
   const bool there = std::filesystem::exists(out);
   if (flags.resume && !there && flags.files.empty()) {
     throw Error(Error::Kind::io, out + ": there is no such folder to resume");

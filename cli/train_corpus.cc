@@ -83,6 +83,21 @@ Bpe choose_vocabulary(const TrainFlags& flags, std::int64_t bytes) {
 
 }  // namespace
 
+void check_texts(const TrainFlags& flags) {
+  const std::int64_t bytes = bytes_of_files(flags.files);
+  if (flags.files.empty()) return;
+  const std::string& first = flags.files.front();
+  if (bytes == 0) {
+    throw Error(Error::Kind::value, first + ": is empty; there is nothing to learn from");
+  }
+  // A token is a byte or more. A run that is resumed may have shorter rows than these flags say.
+  if (flags.resume || bytes >= shortest_row(flags)) return;
+  throw Error(Error::Kind::value,
+              fmt::format("{}: has {} bytes, a row needs {} tokens; more text or a shorter "
+                          "--context-length helps",
+                          first, bytes, shortest_row(flags)));
+}
+
 TrainCorpus prepare_corpus(const TrainFlags& flags, const std::string& folder) {
   const std::int64_t bytes = bytes_of_files(flags.files);
   Bpe bpe = choose_vocabulary(flags, bytes);

@@ -20,6 +20,9 @@ struct TrainCorpus {
   std::shared_ptr<const TokenFile> tokens;
 };
 
+// Texts that are missing, empty or too short for any plan are refused before a folder is made.
+void check_texts(const TrainFlags& flags);
+
 // Learns or loads a vocabulary, saves it in the folder, and tokenises the texts.
 TrainCorpus prepare_corpus(const TrainFlags& flags, const std::string& folder);
 // What prepare_corpus left there.

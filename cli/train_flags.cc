@@ -39,6 +39,8 @@ void TrainFlags::add_to(CLI::App& verb) {
   flag("--report-every", report_every, "N", "Steps from line to line of the report");
   flag("--prompt", prompt, "TEXT", "How a sample begins");
   flag("--threads", threads, "N", "One for each core by default");
+  flag("--export", which_export, "WHICH",
+       "The model of the step that validates best, or of the last: best or last (best)");
   verb.add_flag("--bf16-export", bf16_export, "Save the model in 16 bits for each number");
 }
 

@@ -14,7 +14,7 @@ struct TrainFlags {
   std::string vocab, vocab_size;
   std::string learning_rate, warmup, min_lr_share, weight_decay, beta2, clip;
   std::string repeat_share, validation_share, seed;
-  std::string save_every, sample_every, report_every, prompt, threads;
+  std::string save_every, sample_every, report_every, prompt, threads, which_export;
   bool resume = false, previous = false, bf16_export = false;
 
   void add_to(CLI::App& verb);

@@ -22,6 +22,7 @@ void for_fields(Notes& notes, Field&& field) {
   field("validation_rows", notes.settings.validation_rows);
   field("prompt", notes.settings.prompt);
   field("bf16_export", notes.settings.bf16_export);
+  field("export_last", notes.settings.export_last);
 }
 
 }  // namespace
@@ -39,7 +40,8 @@ TrainNotes train_notes_from_json(const std::string& text, const std::string& pat
   const Json json = parse_json(text, name);
   const JsonMembers members(json, name);
   for_fields(notes, [&](const char* key, auto& value) {
-    const bool newer = std::string_view(key) == "repeat_sentences";  // absent in older runs
+    const std::string_view field = key;
+    const bool newer = field == "repeat_sentences" || field == "export_last";  // not in older runs
     if (!newer || json.contains(key)) members(key, value);
   });
   return notes;

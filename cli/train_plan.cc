@@ -70,6 +70,11 @@ Positions parse_positions(const std::string& word) {
   throw UsageError(fmt::format("--positions: '{}' is not one of rotary, learned", printable(word)));
 }
 
+bool is_last(const std::string& word) {
+  if (word == "best" || word == "last") return word == "last";
+  throw UsageError(fmt::format("--export: '{}' is not one of best, last", printable(word)));
+}
+
 GptOptions model_of(const TrainFlags& flags, const Tier& tier, std::int64_t vocab_size) {
   GptOptions model;
   model.vocab_size = vocab_size;
@@ -167,6 +172,10 @@ void check_train_flags(const TrainFlags& flags) {
   static_cast<void>(settings_of(flags, plan, kAnySize));
 }
 
+dim_t shortest_row(const TrainFlags& flags) {
+  return 1 + size_or("--context-length", flags.context_length, kTiers[0].context_length);
+}
+
 std::int64_t choose_vocab_size(std::int64_t bytes) {
   if (bytes < 300'000) return 512;
   if (bytes < 3'000'000) return 1024;
@@ -208,6 +217,7 @@ void apply_to_resumed(const TrainFlags& flags, TrainSettings& s) {
   s.sample_every = count_or("--sample-every", flags.sample_every, s.sample_every);
   if (!flags.prompt.empty()) s.prompt = flags.prompt;
   s.bf16_export = s.bf16_export || flags.bf16_export;
+  if (!flags.which_export.empty()) s.export_last = is_last(flags.which_export);
 }
 
 void refuse_other_sizes(const TrainFlags& flags, const GptOptions& model,

@@ -18,6 +18,7 @@ struct TrainSettings {
   std::int64_t validation_rows = 0;
   std::string prompt;
   bool bf16_export = false;
+  bool export_last = false;  // otherwise the model that validated best
 };
 
 struct TrainPlan {
@@ -34,6 +35,9 @@ std::int64_t choose_vocab_size(std::int64_t corpus_bytes);
 // the model, unless the machine would need much more than ten minutes.
 TrainPlan choose_plan(const TrainFlags& flags, std::int64_t vocab_size,
                       std::int64_t training_tokens, std::int64_t validation_tokens);
+
+// Tokens of a row in the smallest plan.
+dim_t shortest_row(const TrainFlags& flags);
 
 // Wrong usage is told before a long text is read.
 void check_train_flags(const TrainFlags& flags);

@@ -82,15 +82,28 @@ std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
   return text;
 }
 
-TrainReport::TrainReport(const TrainerOptions& options, std::int64_t steps_done,
+TrainReport::TrainReport(const TrainerOptions& options, const TrainingHistory& history,
                          std::int64_t line_every)
     : steps_(options.schedule.steps),
       step_tokens_(options.batch * options.accumulate * options.context_length),
-      first_(steps_done),
+      first_(history.steps.empty() ? 0 : history.steps.back().step),
       line_every_(line_every > 0 ? line_every : std::max<std::int64_t>(1, steps_ / 20)),
       begin_(Clock::now()),
       step_begin_(begin_),
-      last_step_(steps_done) {}
+      last_step_(first_) {
+  for (const ValidationRecord& record : history.validation) {
+    warned_ = learns_by_heart(record) || warned_;
+  }
+}
+
+// Has the loss on text that is kept out of training risen for good? One that swings by less than
+// this has not.
+bool TrainReport::learns_by_heart(const ValidationRecord& record) {
+  constexpr double kRise = 0.02;
+  const std::optional<ValidationRecord> best = best_validation(seen_);
+  seen_.validation.push_back(record);
+  return best && record.loss > best->loss + kRise;
+}
 
 double TrainReport::seconds() const {
   return std::chrono::duration<double>(Clock::now() - begin_).count();
@@ -142,7 +155,23 @@ void TrainReport::validation(const ValidationRecord& record) {
   show_status("");
   print(fmt::format("step {:>{}}/{}  validation loss {:.4f}\n", record.step,
                     std::to_string(steps_).size(), steps_, record.loss));
+  if (learns_by_heart(record) && !warned_) {
+    warned_ = true;
+    const ValidationRecord best = *best_validation(seen_);
+    print(
+        fmt::format("warning: the validation loss is {:.3f} above its best, {:.3f} at step {}: the "
+                    "model begins to learn the text by heart; that step is kept\n",
+                    record.loss - best.loss, best.loss, best.step));
+  }
   goes_on();
+}
+
+std::string TrainReport::end(const std::string& folder, const Exported& exported) const {
+  const std::string loss = exported.validation_loss
+                               ? fmt::format(", validation loss {:.3f}", *exported.validation_loss)
+                               : "";
+  return fmt::format("{}: the model of step {} of {}{}; {}, {:.0f} tokens/s\n", printable(folder),
+                     exported.step, last_step_, loss, in_words(seconds()), tokens_per_second());
 }
 
 // A sample is one line of UTF-8: line ends and the like become spaces, and bytes that are no

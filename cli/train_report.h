@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cephalo/train/history.h"
+#include "cli/train_export.h"
 #include "cli/train_plan.h"
 
 namespace cephalo::cli {
@@ -20,18 +21,21 @@ std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
 // The course of a run: a bar on a terminal, and a line now and then that stays.
 class TrainReport {
  public:
-  // A line for each of line_every steps; 0: about twenty in all.
-  TrainReport(const TrainerOptions& options, std::int64_t steps_done, std::int64_t line_every);
+  // history: of a run that goes on. A line for each of line_every steps; 0: about twenty in all.
+  TrainReport(const TrainerOptions& options, const TrainingHistory& history,
+              std::int64_t line_every);
 
   void step(const StepRecord& record);
   void validation(const ValidationRecord& record);
   void sample(const std::string& text);
+  std::string end(const std::string& folder, const Exported& exported) const;
   void goes_on();                    // what was done since the last step was no training
   double seconds() const;            // since it was made
   double tokens_per_second() const;  // of the steps alone
 
  private:
   double seconds_left(std::int64_t step) const;
+  bool learns_by_heart(const ValidationRecord& record);
 
   using Clock = std::chrono::steady_clock;
   std::int64_t steps_, step_tokens_, first_;
@@ -41,6 +45,8 @@ class TrainReport {
   std::int64_t last_step_;
   double mean_loss_ = 0.0;  // over the last steps
   double validation_loss_ = -1.0;
+  TrainingHistory seen_;  // its validations alone
+  bool warned_ = false;   // that the model learns by heart: once in a run
 };
 
 }  // namespace cephalo::cli

@@ -114,6 +114,14 @@ Axes axes_of(const Curve& training, const Curve& validation) {
 
 }  // namespace
 
+std::optional<ValidationRecord> best_validation(const TrainingHistory& history) {
+  std::optional<ValidationRecord> best;
+  for (const ValidationRecord& record : history.validation) {
+    if (std::isfinite(record.loss) && (!best || record.loss < best->loss)) best = record;
+  }
+  return best;
+}
+
 std::string loss_csv(const TrainingHistory& history) {
   std::string csv = "step,loss,learning_rate,gradient_norm,skipped,validation_loss\n";
   auto validation = history.validation.begin();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct TrainingHistory {
   std::vector<StepRecord> steps;
   std::vector<ValidationRecord> validation;
 };
+
+// The lowest finite loss; of equals the first. Nothing where there is none.
+std::optional<ValidationRecord> best_validation(const TrainingHistory& history);
 
 // "step,loss,learning_rate,gradient_norm,skipped,validation_loss", a line for each step; numbers
 // are the shortest that read back as the same.

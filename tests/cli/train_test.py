@@ -91,8 +91,9 @@ class Train(InFolder):
                      "step 20/20  loss", "validation loss", "  | The cat"):
             self.assertIn(word, result.stdout)
         self.assertEqual(self.files("model"), [
-            "checkpoints/latest", "checkpoints/step-00000019.safetensors",
-            "checkpoints/step-00000020.safetensors", "config.json", "lock", "loss.csv", "loss.svg",
+            "checkpoints/best-00000020.safetensors", "checkpoints/latest",
+            "checkpoints/step-00000019.safetensors", "checkpoints/step-00000020.safetensors",
+            "config.json", "lock", "loss.csv", "loss.svg",
             "merges.txt", "model.safetensors", "tokens.bin", "vocab.json"])
         out = self.folder / "model"
         self.assertEqual(json.loads((out / "config.json").read_text())["n_embd"], 16)
@@ -147,8 +148,86 @@ class Train(InFolder):
         self.assertEqual(result.stderr,
                          f"error: {self.folder}/none.txt: No such file or directory\n")
         self.assertFalse((self.folder / "x").exists())
-        self.text.write_text("too short")
+        for text, message in (("", "is empty; there is nothing to learn from"),
+                              ("too short", "has 9 bytes, a row needs 17 tokens; more text or a "
+                                            "shorter --context-length helps")):
+            self.text.write_text(text)
+            self.assertEqual(self.error("x"), f"{self.text}: {message}")
+            self.assertFalse((self.folder / "x").exists())
+        self.text.write_text("too short " * 3)
         self.assertIn("tokens for training, a row needs 17", self.error("x"))
+
+
+class Export(InFolder):
+    """A text of thirty sentences is soon known by heart: the validation loss falls, then rises."""
+
+    FLAGS = ("--d-model", "64", "--num-heads", "4", "--dropout", "0", "--learning-rate", "0.01",
+             "--batch", "8", "--repeat-share", "0", "--validation-share", "0.3", "--save-every", "7")
+    STEPS = 60
+
+    def setUp(self):
+        super().setUp()
+        self.text.write_text(some_text(60))
+
+    def validation(self, out):
+        """step -> loss"""
+        lines = (self.folder / out / "loss.csv").read_text().splitlines()[1:]
+        rows = [line.split(",") for line in lines]
+        return {int(row[0]): float(row[5]) for row in rows if row[5]}
+
+    def embedding(self, path):
+        """The bytes of the token embedding, which every file has in the same layout."""
+        data = path.read_bytes()
+        begin = 8 + int.from_bytes(data[:8], "little")
+        first, last = json.loads(data[8:begin])["transformer.wte.weight"]["data_offsets"]
+        return data[begin + first:begin + last]
+
+    def test_the_exported_model_is_the_one_that_validated_best(self):
+        result = self.train("a", *self.FLAGS, steps=self.STEPS)
+        losses = self.validation("a")
+        best = min(losses, key=losses.get)
+        self.assertLess(losses[best], losses[self.STEPS] - 0.02, losses)
+        folder = self.folder / "a"
+        exported = self.embedding(folder / "model.safetensors")
+        last = self.embedding(folder / "checkpoints/latest")
+        self.assertEqual(exported, self.embedding(folder / f"checkpoints/best-{best:08}.safetensors"))
+        self.assertNotEqual(exported, last)
+        self.assertEqual(os.readlink(folder / "checkpoints/latest"),
+                         f"step-{self.STEPS:08}.safetensors")
+        self.assertEqual([p.name for p in (folder / "checkpoints").glob("best-*")],
+                         [f"best-{best:08}.safetensors"])
+        self.assertEqual(result.stdout.count("warning: the validation loss is"), 1, result.stdout)
+        self.assertIn(f"the model of step {best} of {self.STEPS}, validation loss {losses[best]:.3f};",
+                      result.stdout)
+        self.assertIn(f'next: cephalo generate "Once upon a time" --model {folder}\n', result.stdout)
+        # The same run, and the other model; first while it goes, then afterwards.
+        self.train("b", *self.FLAGS, "--export", "last", steps=self.STEPS)
+        self.assertEqual(self.embedding(self.folder / "b/model.safetensors"), last)
+        other = self.train("a", "--resume", "--export", "last", *self.FLAGS, steps=self.STEPS)
+        self.assertEqual(self.embedding(folder / "model.safetensors"), last)
+        self.assertNotIn("warning", other.stdout)
+        self.train("b", "--resume", "--export", "best", *self.FLAGS, steps=self.STEPS)
+        self.assertEqual(self.embedding(self.folder / "b/model.safetensors"), exported)
+
+    def test_an_interrupted_run_exports_the_same_model(self):
+        self.train("whole", *self.FLAGS, steps=self.STEPS)
+        command = self.command("cut", "--resume", *self.FLAGS, steps=self.STEPS)
+        for step in (5, 20, 33):
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       text=True)
+            for line in process.stdout:
+                done = re.match(r"step +(\d+)/\d+  loss", line)
+                if done and int(done[1]) >= step:
+                    break
+            process.kill()
+            process.communicate()
+        self.train("cut", "--resume", *self.FLAGS, steps=self.STEPS)
+        self.same_result("whole", "cut")
+
+    def test_wrong_words(self):
+        result = self.train("a", "--export", "newest", status=2)
+        self.assertEqual(result.stderr, "error: --export: 'newest' is not one of best, last\n")
+        self.assertFalse((self.folder / "a").exists())
 
 
 class Interrupted(InFolder):
@@ -419,5 +498,5 @@ class Damaged(InFolder):
 
 
 if __name__ == "__main__":
-    names = [word for word in sys.argv[2:] if word.startswith(("Train", "Inter", "Disk", "Damaged"))]
+    names = [word for word in sys.argv[2:] if word.startswith(("Train", "Export", "Inter", "Disk", "Damaged"))]
     unittest.main(argv=sys.argv[:1] + names)
