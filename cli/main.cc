@@ -79,7 +79,8 @@ std::vector<std::string> known_names(const CLI::App& app, bool flags) {
 std::string unknown_word(const CLI::App& app, const std::string& wrong) {
   const bool is_flag = wrong.starts_with("-");
   std::string nearest;
-  std::size_t best = 4;  // further off is no misspelling
+  // Further off is no misspelling: "page" is not "trace".
+  std::size_t best = std::min<std::size_t>(4, wrong.size() / 2 + 1);
   for (const std::string& name : known_names(app, is_flag)) {
     const std::size_t distance = edit_distance(wrong.substr(0, wrong.find('=')), name);
     if (distance < best) {
@@ -87,8 +88,15 @@ std::string unknown_word(const CLI::App& app, const std::string& wrong) {
       nearest = name;
     }
   }
-  return fmt::format("unknown {} '{}'{}", is_flag ? "flag" : "word", printable(wrong),
-                     nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest));
+  const bool is_verb = !is_flag && app.get_parent() == nullptr;
+  const std::string unknown = fmt::format("unknown {} '{}'",
+                                          is_flag   ? "flag"
+                                          : is_verb ? "command"
+                                                    : "word",
+                                          printable(wrong));
+  if (!nearest.empty()) return fmt::format("{} (did you mean {}?)", unknown, nearest);
+  if (!is_verb) return unknown;
+  return fmt::format("{}; there are {}", unknown, fmt::join(known_names(app, false), ", "));
 }
 
 // The verb that was chosen, or the verb within it; the program itself when none was.
@@ -110,6 +118,16 @@ std::string usage_message(const CLI::App& program, const CLI::ParseError& error)
   std::string text = error.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
+}
+
+// What is wrong, and where the right words are.
+int complain_of_usage(const CLI::App& program, const std::string& message) {
+  std::string words = "cephalo";
+  for (auto chosen = program.get_subcommands(); !chosen.empty();
+       chosen = chosen.front()->get_subcommands()) {
+    words += " " + chosen.front()->get_name();
+  }
+  return complain(fmt::format("{}; see {} --help", message, words), kBadUsage);
 }
 
 int run(int argc, char** argv) {
@@ -139,16 +157,15 @@ int run(int argc, char** argv) {
     print("cephalo " CEPHALO_VERSION "\n");
     return 0;
   } catch (const CLI::CallForHelp&) {
+    // Help for a command that there is not: the general help would hide that.
+    const std::vector<std::string> extras = program.remaining();
+    if (program.get_subcommands().empty() && !extras.empty()) {
+      return complain_of_usage(program, unknown_word(program, extras.front()));
+    }
     print(program.help());
     return 0;
   } catch (const CLI::ParseError& error) {
-    std::string words = "cephalo";
-    for (auto chosen = program.get_subcommands(); !chosen.empty();
-         chosen = chosen.front()->get_subcommands()) {
-      words += " " + chosen.front()->get_name();
-    }
-    return complain(usage_message(program, error) + fmt::format("; see {} --help", words),
-                    kBadUsage);
+    return complain_of_usage(program, usage_message(program, error));
   }
   for (const auto& [name, verb] : verbs) {
     if (program.got_subcommand(name)) verb();

@@ -142,9 +142,14 @@ class Mistakes(unittest.TestCase):
     def test_C1_wrong_usage_is_one_line_and_status_2(self):
         self.refuses(2, "say what to do, for example: cephalo look \"The cat sat on the mat\"; see "
                         "cephalo --help")
-        self.refuses(2, "unknown word 'tarce' (did you mean trace?); see cephalo --help", "tarce")
+        self.refuses(2, "unknown command 'tarce' (did you mean trace?); see cephalo --help", "tarce")
         self.refuses(2, "unknown flag '--num-head' (did you mean --num-heads?); see cephalo trace "
                         "--help", "trace", "--num-head", "3")
+        for words in (("page",), ("page", "--help"), ("--help", "page")):
+            result = cephalo(*words)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), words)
+            self.assertRegex(result.stderr, "^error: unknown command 'page'; there are look, trace, "
+                                            ".*; see cephalo --help\n$")
         self.refuses(2, "unknown word 'hello'; see cephalo trace --help", "trace", "hello")
         self.refuses(2, "--rung: '9' is not 1 to 8 or one of simple, self, causal, wrapper, "
                         "multi-head, bidirectional, fused, pipeline", "trace", "--rung", "9")

@@ -84,4 +84,4 @@ def test_every_public_name_has_a_docstring_and_a_stub():
 def test_python_m_cephalo_is_the_command_line():
     assert run("-m", "cephalo", "--version").stdout == f"cephalo {cephalo.__version__}\n"
     wrong = run("-m", "cephalo", "trase")
-    assert wrong.returncode == 2 and wrong.stderr.startswith("error: unknown word 'trase'")
+    assert wrong.returncode == 2 and wrong.stderr.startswith("error: unknown command 'trase'")
