@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,8 @@
 #include "cli/numbers.h"
 #include "cli/terminal.h"
 #include "cli/trace_run.h"
+#include "cli/train_plan.h"
+#include "cli/train_report.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
@@ -167,6 +170,33 @@ std::unique_ptr<MultiHeadAttention> make_layer(int rung, const MultiHeadAttentio
   }
 }
 
+// Random numbers that a trace draws: the layer's parameters and, for a text, its embeddings.
+// Biases are not worth counting, and whether the sizes fit each other is the layer's to say.
+dim_t numbers_to_draw(int rung, const MultiHeadAttentionOptions& o, const std::string& text) {
+  const dim_t width = rung == 4 ? checked_mul(o.d_out, o.num_heads) : o.d_out;
+  const dim_t projections = rung == 1 ? 0 : checked_mul(3, checked_mul(o.d_in, width));
+  const dim_t layer = checked_add(projections, rung < 5 ? 0 : checked_mul(width, width));
+  const auto words = static_cast<dim_t>(split_words(text).size());
+  return checked_add(layer, checked_mul(checked_add(words, o.context_length), o.d_in));
+}
+
+// What would take minutes is told, and what this machine has no memory for is refused, before the
+// first number is drawn.
+void say_memory(dim_t numbers) {
+  constexpr std::int64_t kWorthSaying = std::int64_t{1} << 30;
+  const std::int64_t needed = checked_mul(numbers, static_cast<dim_t>(sizeof(float)));
+  const std::int64_t there = available_memory();
+  if (there > 0 && needed > there) {
+    throw Error(Error::Kind::memory,
+                fmt::format("trace: {} random numbers need {}, this machine has {} to give",
+                            with_commas(numbers), in_bytes(needed), in_bytes(there)));
+  }
+  if (needed < kWorthSaying) return;
+  const std::string line = fmt::format("drawing {} random numbers, {}; this takes a while\n",
+                                       with_commas(numbers), in_bytes(needed));
+  static_cast<void>(std::fputs(line.c_str(), stderr));
+}
+
 // The words of the text as x: [1, tokens, d_in].
 EmbeddedText read_text(const Flags& flags, const MultiHeadAttentionOptions& options,
                        TorchGenerator& generator, TraceRun& run) {
@@ -207,11 +237,9 @@ void trace(const Flags& flags) {
   // token embedding, position embedding, layer, dropout.
   TorchGenerator generator(run.seed);
   EmbeddedText embedded;
-  if (flags.input.empty()) {
-    embedded = read_text(flags, options, generator, run);
-  } else {
-    embedded.x = read_input(flags, options, run);
-  }
+  if (!flags.input.empty()) embedded.x = read_input(flags, options, run);
+  say_memory(numbers_to_draw(run.rung, options, flags.input.empty() ? flags.text : ""));
+  if (flags.input.empty()) embedded = read_text(flags, options, generator, run);
   const TensorView x = embedded.x;
 
   std::unique_ptr<MultiHeadAttention> layer;

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import unittest
 
 CEPHALO = sys.argv[1]
@@ -133,6 +134,20 @@ class Json(unittest.TestCase):
 
 
 class Mistakes(unittest.TestCase):
+    def test_memory_is_said_first_and_too_much_is_refused(self):
+        begin = time.monotonic()
+        result = cephalo("trace", "--d-in", "16777216", "--d-out", "16777216", "--num-heads", "1")
+        self.assertEqual((result.returncode, result.stdout), (1, ""), result.stderr)
+        self.assertRegex(result.stderr, r"^error: trace: [\d,]+ random numbers need [\d.]+ GiB, this "
+                                        r"machine has [\d.]+ [GM]iB to give\n$")
+        self.assertLess(time.monotonic() - begin, 2.0)
+        large = subprocess.Popen([CEPHALO, "trace", "--d-in", "1000000"], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.PIPE, text=True)
+        said = large.stderr.readline()
+        large.kill()
+        large.communicate()
+        self.assertRegex(said, r"(drawing|trace:) 3,334,\d{3},\d{3} random numbers(, | need )12.4 GiB")
+
     def refuses(self, status, message, *arguments):
         result = cephalo(*arguments)
         self.assertEqual(result.returncode, status, arguments)
