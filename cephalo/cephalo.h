@@ -11,6 +11,7 @@
 #include "cephalo/attention/layer_file.h"
 #include "cephalo/attention/multi_head.h"
 #include "cephalo/attention/plan.h"
+#include "cephalo/attention/presets.h"
 #include "cephalo/attention/saved_pass.h"
 #include "cephalo/attention/trace.h"
 #include "cephalo/attention/weights.h"

@@ -150,7 +150,8 @@ int run(int argc, char** argv) {
       {"run", add_run(program)},           {"convert", add_convert(program)},
       {"inspect", add_inspect(program)},   {"gradcheck", add_gradcheck(program)},
       {"bench", add_bench(program)},       {"tokenize", add_tokenize(program)},
-      {"generate", add_generate(program)}, {"train", add_train(program)}};
+      {"generate", add_generate(program)}, {"train", add_train(program)},
+      {"presets", add_presets(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

@@ -282,7 +282,7 @@ Verb add_trace(CLI::App& program) {
       ->type_name("RUNG")
       ->capture_default_str();
   verb->add_option("--preset", flags->preset,
-                   "Sizes of gpt2-small, gpt2-medium, gpt2-large, gpt2-xl or gpt3")
+                   "Sizes of a known model: gpt2, gpt2-xl, gpt3; cephalo presets lists them")
       ->type_name("NAME");
   verb->add_option("--d-in", flags->d_in, "Width into the layer [768]")->type_name("N");
   verb->add_option("--d-out", flags->d_out, "Width out of it; in rung 4 of one head [768; 64]");

@@ -25,6 +25,7 @@ Verb add_generate(CLI::App& program);
 Verb add_gradcheck(CLI::App& program);
 Verb add_inspect(CLI::App& program);
 Verb add_look(CLI::App& program);
+Verb add_presets(CLI::App& program);
 Verb add_run(CLI::App& program);
 Verb add_tokenize(CLI::App& program);
 Verb add_trace(CLI::App& program);

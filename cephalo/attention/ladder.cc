@@ -49,17 +49,6 @@ dim_t width_of_all_heads(const HeadWrapperOptions& o) {
   return checked_mul(o.num_heads, o.d_out);
 }
 
-struct Preset {
-  const char* name;
-  dim_t width;
-  dim_t num_heads;
-  dim_t context_length;
-};
-constexpr std::array kPresets = {
-    Preset{"gpt2-small", 768, 12, 1024}, Preset{"gpt2-medium", 1024, 16, 1024},
-    Preset{"gpt2-large", 1280, 20, 1024}, Preset{"gpt2-xl", 1600, 25, 1024},
-    Preset{"gpt3", 12288, 96, 2048}};
-
 }  // namespace
 
 SimpleAttention simple_attention(const TensorView& x) {
@@ -165,26 +154,6 @@ Tensor FastMultiHeadAttention::operator()(const TensorView& x, const TensorView&
 TrainResult FastMultiHeadAttention::forward_train(const TensorView& x,
                                                   const TensorView& mask) const {
   return forward_train(x, CallOptions{.mask = keep(Tensor::copy(mask, DType::boolean))});
-}
-
-MultiHeadAttentionOptions preset(const std::string& wanted) {
-  const auto* found = std::find_if(kPresets.begin(), kPresets.end(),
-                                   [&](const Preset& p) { return wanted == p.name; });
-  require(found != kPresets.end(), "preset: there is no {}; there are {}", wanted,
-          fmt::join(preset_names(), ", "));
-  return {.d_in = found->width,
-          .d_out = found->width,
-          .context_length = found->context_length,
-          .num_heads = found->num_heads};
-}
-
-const std::vector<std::string>& preset_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const Preset& p : kPresets) list.emplace_back(p.name);
-    return list;
-  }();
-  return names;
 }
 
 }  // namespace cephalo

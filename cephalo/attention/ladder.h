@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/presets.h"
 
 namespace cephalo {
 
@@ -100,9 +101,5 @@ struct FastMultiHeadAttention : MultiHeadAttention {
   using MultiHeadAttention::forward_train;
   TrainResult forward_train(const TensorView& x, const TensorView& mask) const;
 };
-
-// Sizes of well-known models' attention layers: gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, gpt3.
-MultiHeadAttentionOptions preset(const std::string& name);  // an error that lists the names
-const std::vector<std::string>& preset_names();
 
 }  // namespace cephalo

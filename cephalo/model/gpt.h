@@ -37,8 +37,7 @@ struct GptOptions {
   DType dtype = DType::f32;                // or f64, for gradient checks
 };
 
-// Sizes of the GPT-2 family: gpt2 (124M), gpt2-medium (355M), gpt2-large (774M), gpt2-xl (1558M);
-// either name will do.
+// Sizes of GPT-2 and GPT-3 by their names in presets.h: gpt2-small, gpt2 or 124M, …, gpt3 or 175B.
 GptOptions gpt_preset(const std::string& name);  // an error that lists the names
 const std::vector<std::string>& gpt_preset_names();
 

@@ -1,22 +1,13 @@
 // How large a GPT is: presets, parameters, memory.
 #include <algorithm>
-#include <array>
 
+#include "cephalo/attention/presets.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/model/gpt_layers.h"
 #include "cephalo/model/gpt_pass.h"
 
 namespace cephalo {
 namespace {
-
-struct Preset {
-  const char* name;
-  const char* size;
-  dim_t d_model, num_heads, num_layers;
-};
-constexpr std::array kPresets = {
-    Preset{"gpt2", "124M", 768, 12, 12}, Preset{"gpt2-medium", "355M", 1024, 16, 24},
-    Preset{"gpt2-large", "774M", 1280, 20, 36}, Preset{"gpt2-xl", "1558M", 1600, 25, 48}};
 
 dim_t sum_of(std::initializer_list<dim_t> terms) {
   dim_t sum = 0;
@@ -27,28 +18,19 @@ dim_t sum_of(std::initializer_list<dim_t> terms) {
 }  // namespace
 
 const std::vector<std::string>& gpt_preset_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> list;
-    for (const Preset& preset : kPresets) list.emplace_back(preset.name);
-    return list;
-  }();
-  return names;
+  return preset_names();
 }
 
 GptOptions gpt_preset(const std::string& name) {
-  for (const Preset& preset : kPresets) {
-    if (name != preset.name && name != preset.size) continue;
-    GptOptions options;
-    options.vocab_size = 50257;
-    options.context_length = 1024;
-    options.d_model = preset.d_model;
-    options.num_heads = preset.num_heads;
-    options.num_layers = preset.num_layers;
-    options.dropout = 0.1;
-    return options;
-  }
-  fail(Error::Kind::value, "gpt_preset: '{}' is not one of {}", name,
-       fmt::join(gpt_preset_names(), ", "));
+  const ModelSizes& sizes = find_model_sizes(name, "gpt_preset");
+  GptOptions options;
+  options.vocab_size = 50257;
+  options.context_length = sizes.context_length;
+  options.d_model = sizes.d_model;
+  options.num_heads = sizes.num_heads;
+  options.num_layers = sizes.num_layers;
+  options.dropout = 0.1;
+  return options;
 }
 
 dim_t parameter_count(const GptOptions& options) {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/attention/ladder.h"
 #include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/presets.h"
 #include "cephalo/attention/trace.h"
 #include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"

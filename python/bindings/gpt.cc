@@ -270,10 +270,11 @@ d_mlp: 0 for 4 * d_model. dropout: of embeddings, weights and what a layer adds,
 tied_head: the output head is the token embedding. positions: "learned" or "rotary" (rotary: a
 Rotary that says more). activation: "gelu_tanh" (GPT-2's) or "gelu_erf". seed: None for random.
 tokenizer: a Bpe, so that text can be given instead of ids.)");
-  model.def_static("preset", &preset_model, "name"_a, "options"_a,
-                   nb::sig("def preset(name: str, **options: typing.Any) -> Gpt"),
-                   "A new model of a size of the GPT-2 family: gpt2 (124M), gpt2-medium, "
-                   "gpt2-large, gpt2-xl.\noptions: as the constructor has them, instead of those.");
+  model.def_static(
+      "preset", &preset_model, "name"_a, "options"_a,
+      nb::sig("def preset(name: str, **options: typing.Any) -> Gpt"),
+      "A new model of a size of GPT-2 or GPT-3: gpt2 (gpt2-small, 124M), ..., gpt2-xl,\n"
+      "gpt3-small, ..., gpt3. options: as the constructor has them, instead of those.");
   bind_use(model);
   bind_facts(model);
   bind_gpt_training(model);

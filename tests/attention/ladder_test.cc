@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
+#include <string>
 
+#include "cephalo/attention/presets.h"
 #include "cephalo/core/ops.h"
 #include "cephalo/core/print.h"
 #include "tests/support/golden.h"
@@ -203,14 +206,28 @@ TEST(LadderTest, presets_have_the_published_parameter_counts) {
                                                   {"gpt2-large", 6554880},
                                                   {"gpt2-xl", 10241600},
                                                   {"gpt3", 603992064}};
-  EXPECT_EQ(preset_names().size(), std::size(counts));
   for (const auto& [name, count] : counts) {
     EXPECT_EQ(parameter_count(preset(name)), count) << name;
   }
   EXPECT_EQ(MultiHeadAttention(preset("gpt2-small")).parameter_count(), 2360064);
-  EXPECT_EQ(
-      testing::error_of([] { preset("gpt5"); }),
-      "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, gpt3");
+  EXPECT_EQ(testing::error_of([] { preset("gpt5"); }),
+            "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, "
+            "gpt3-small, "
+            "gpt3-medium, gpt3-large, gpt3-xl, gpt3-2.7b, gpt3-6.7b, gpt3-13b, gpt3");
+}
+
+TEST(LadderTest, a_preset_goes_by_each_of_its_names) {
+  EXPECT_EQ(model_sizes().size(), 12U);
+  std::set<std::string> names;
+  for (const ModelSizes& sizes : model_sizes()) {
+    EXPECT_EQ(sizes.d_model % sizes.num_heads, 0) << sizes.name;
+    for (const std::string name : {sizes.name, sizes.other_name, sizes.parameters}) {
+      if (name.empty()) continue;
+      EXPECT_TRUE(names.insert(name).second) << name;
+      EXPECT_EQ(&find_model_sizes(name, "test"), &sizes) << name;
+    }
+  }
+  EXPECT_NE(testing::error_of([] { preset(""); }), "");
 }
 
 TEST(LadderTest, changing_future_tokens_changes_no_earlier_output) {

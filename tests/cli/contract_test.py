@@ -209,7 +209,7 @@ class ClosedStreams(unittest.TestCase):
                                *map(str, words)], capture_output=True, text=True, timeout=60, **how)
 
     def test_closed_stdout_is_an_error(self):
-        for words in (("--version",), ("--help",), ("trace",),
+        for words in (("--version",), ("--help",), ("trace",), ("presets",),
                       ("inspect", FILES / "raw.safetensors")):
             result = self.run_with(">&-", *words)
             self.assertEqual(result.returncode, 1, words)

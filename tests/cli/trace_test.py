@@ -134,6 +134,11 @@ class Json(unittest.TestCase):
 
 
 class Mistakes(unittest.TestCase):
+    def test_every_name_of_a_preset_will_do(self):
+        one = cephalo("trace", "--preset", "gpt2-small").stdout
+        for name in ("gpt2", "124M"):
+            self.assertEqual(cephalo("trace", "--preset", name).stdout, one)
+
     def test_memory_is_said_first_and_too_much_is_refused(self):
         begin = time.monotonic()
         result = cephalo("trace", "--d-in", "16777216", "--d-out", "16777216", "--num-heads", "1")
@@ -164,7 +169,7 @@ class Mistakes(unittest.TestCase):
             result = cephalo(*words)
             self.assertEqual((result.returncode, result.stdout), (2, ""), words)
             self.assertRegex(result.stderr, "^error: unknown command 'page'; there are look, trace, "
-                                            ".*; see cephalo --help\n$")
+                                            ".*, presets; see cephalo --help\n$")
         self.refuses(2, "unknown word 'hello'; see cephalo trace --help", "trace", "hello")
         self.refuses(2, "--rung: '9' is not 1 to 8 or one of simple, self, causal, wrapper, "
                         "multi-head, bidirectional, fused, pipeline", "trace", "--rung", "9")
@@ -194,7 +199,8 @@ class Mistakes(unittest.TestCase):
         self.refuses(2, "embed_text: tokens (6) exceed context_length (5)", "trace",
                      "--context-length", "5")
         self.refuses(2, "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, "
-                        "gpt2-xl, gpt3", "trace", "--preset", "gpt5")
+                        "gpt2-xl, gpt3-small, gpt3-medium, gpt3-large, gpt3-xl, gpt3-2.7b, gpt3-6.7b, "
+                        "gpt3-13b, gpt3", "trace", "--preset", "gpt5")
 
     def test_flags_without_a_use_are_refused(self):
         self.refuses(2, "--train: rung 2 has no such option", "trace", "--rung", "2", "--train")

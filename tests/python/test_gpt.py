@@ -78,7 +78,9 @@ def test_options_make_the_same_model_again():
 def test_presets_are_sizes_of_gpt_2():
     gpt = cephalo.Gpt.preset("gpt2", num_layers=1, vocab_size=100, context_length=8, seed=1)
     assert (gpt.d_model, gpt.num_heads, gpt.num_layers, gpt.seed) == (768, 12, 1, 1)
-    assert "gpt2-xl" in cephalo.gpt_preset_names()
+    small = cephalo.Gpt.preset("gpt2-small", num_layers=1, vocab_size=100, context_length=8, seed=1)
+    assert small.options == gpt.options
+    assert {"gpt2-xl", "gpt3-xl", "gpt3"} <= set(cephalo.gpt_preset_names())
     with pytest.raises(ValueError, match="gpt2-medium"):
         cephalo.Gpt.preset("gpt5")
     with pytest.raises(TypeError):

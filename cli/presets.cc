@@ -1,0 +1,43 @@
+#include "cephalo/attention/presets.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "cephalo/model/gpt.h"
+#include "cli/terminal.h"
+#include "cli/train_report.h"
+#include "cli/verbs.h"
+
+namespace cephalo::cli {
+namespace {
+
+void print_presets() {
+  std::string table =
+      fmt::format("{:<12} {:<16} {:>6} {:>7} {:>5} {:>8} {:>7} {:>15}\n", "preset", "also called",
+                  "layers", "d_model", "heads", "head_dim", "context", "parameters");
+  for (const ModelSizes& sizes : model_sizes()) {
+    const std::string also = *sizes.other_name == '\0'
+                                 ? sizes.parameters
+                                 : fmt::format("{}, {}", sizes.other_name, sizes.parameters);
+    table += fmt::format("{:<12} {:<16} {:>6} {:>7} {:>5} {:>8} {:>7} {:>15}\n", sizes.name, also,
+                         sizes.num_layers, sizes.d_model, sizes.num_heads,
+                         sizes.d_model / sizes.num_heads, sizes.context_length,
+                         with_commas(parameter_count(gpt_preset(sizes.name))));
+  }
+  print(table);
+}
+
+}  // namespace
+
+Verb add_presets(CLI::App& program) {
+  CLI::App* verb = program.add_subcommand("presets", "The sizes of GPT-2 and GPT-3, by name");
+  verb->footer(
+      "The numbers are those of the papers, but for two in GPT-3's that do not multiply: 24 heads\n"
+      "of 128 in a width of 2048 are 16 here, and a width of 5140 is 5120.\n"
+      "Example:\n"
+      "  cephalo trace --preset gpt2-xl");
+  return [] { print_presets(); };
+}
+
+}  // namespace cephalo::cli
