@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "cephalo/attention/layer_file.h"
 #include "cephalo/core/error.h"
 #include "cephalo/io/npy.h"
+#include "cephalo/model/gpt_file.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 
@@ -31,12 +33,35 @@ struct Line {
 };
 
 struct Report {
-  std::string what;  // "form separate", "array"
+  std::string what;  // "form separate", "array", "GPT of 4 layers x 8 heads …"
   std::vector<Line> lines;
   std::map<std::string, std::string> metadata;
-  dim_t numbers = 0;  // parameters of a layer, otherwise all
-  bool is_layer = false;
+  dim_t numbers = 0;            // parameters of a layer, otherwise all
+  bool has_parameters = false;  // a layer or a model: numbers are what it learns
+  std::optional<GptOptions> gpt = {};
 };
+
+bool is_gpt(const SafetensorsFile& file) {
+  return file.find("transformer.wte.weight") != nullptr || file.find("wte.weight") != nullptr ||
+         file.find("tok_emb.weight") != nullptr;
+}
+
+// A whole model, as config.json beside it says; or why it cannot be one.
+void describe_gpt(const std::string& path, Report& report) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  try {
+    const GptOptions o = inspect_gpt(folder.empty() ? "." : folder.string()).options;
+    report.what = fmt::format(
+        "GPT of {} layers x {} heads, d_model {}, context_length {}, vocab_size {}, {} positions",
+        o.num_layers, o.num_heads, o.d_model, o.context_length, o.vocab_size,
+        o.positions == Positions::rotary ? "rotary" : "learned");
+    report.numbers = parameter_count(o);
+    report.has_parameters = true;
+    report.gpt = o;
+  } catch (const Error& error) {
+    report.what = fmt::format("GPT that cannot be loaded ({})", error.what());
+  }
+}
 
 dim_t count_not_finite(const Tensor& t) {
   if (!is_floating(t.dtype())) return 0;
@@ -51,22 +76,22 @@ Report inspect_array(const std::string& path) {
   return {"array", {{"", t.shape(), t.dtype(), count_not_finite(t), ""}}, {}, t.numel(), false};
 }
 
-Report inspect_tensors(const Flags& flags) {
-  const SafetensorsFile file(flags.file);
+Report inspect_tensors(const std::string& path, const std::string& prefix) {
+  const SafetensorsFile file(path);
   Report report{"no attention layer", {}, file.metadata(), 0, false};
   std::optional<LayerContents> contents;
   try {
-    contents = inspect_layer(file, flags.prefix);
+    contents = inspect_layer(file, prefix);
     report.what = fmt::format("form {}", name(contents->form));
-    report.is_layer = true;
+    report.has_parameters = true;
   } catch (const Error&) {
-    if (!flags.prefix.empty()) throw;  // any other file of tensors is worth a look too
+    if (!prefix.empty()) throw;  // any other file of tensors is worth a look too
   }
   const auto is_in = [](const auto& list, const auto& entry) {
     return std::find(list.begin(), list.end(), &entry) != list.end();
   };
   for (const SafetensorsFile::Entry& entry : file.entries()) {
-    if (!entry.name.starts_with(flags.prefix)) continue;
+    if (!entry.name.starts_with(prefix)) continue;
     std::string role;
     if (contents && is_in(contents->parameters, entry)) role = "parameter";
     if (contents && is_in(contents->buffers, entry)) role = "buffer";
@@ -74,6 +99,7 @@ Report inspect_tensors(const Flags& flags) {
     report.lines.push_back(
         {entry.name, entry.shape, entry.dtype, count_not_finite(file.read(entry)), role});
   }
+  if (!contents && is_gpt(file)) describe_gpt(path, report);
   return report;
 }
 
@@ -85,9 +111,9 @@ std::string as_text(const Report& report, const std::string& path) {
     shape_width = std::max(shape_width, to_tuple_string(line.shape).size());
   }
   const std::size_t count = report.lines.size();
-  std::string out = fmt::format("{}: {}, {} tensor{}, {} {}\n", printable(path), report.what, count,
-                                count == 1 ? "" : "s", report.numbers,
-                                report.is_layer ? "parameters" : "numbers");
+  std::string out = fmt::format("{}: {}, {} tensor{}, {} {}\n", printable(path),
+                                printable(report.what), count, count == 1 ? "" : "s",
+                                report.numbers, report.has_parameters ? "parameters" : "numbers");
   for (const Line& line : report.lines) {
     std::string text =
         fmt::format("  {}  {}  {:<8}  {}", fit(printable(line.name), name_width),
@@ -111,30 +137,56 @@ std::string as_json(const Report& report, const std::string& path) {
                        {"role", line.role},
                        {"not_finite", line.not_finite}});
   }
-  const nlohmann::ordered_json json = {{"file", path},
-                                       {"what", report.what},
-                                       {"numbers", report.numbers},
-                                       {"tensors", tensors},
-                                       {"metadata", report.metadata}};
+  nlohmann::ordered_json json = {{"file", path},
+                                 {"what", report.what},
+                                 {"numbers", report.numbers},
+                                 {"tensors", tensors},
+                                 {"metadata", report.metadata}};
+  if (report.gpt) {
+    const GptOptions& o = *report.gpt;
+    json["gpt"] = {{"num_layers", o.num_layers},
+                   {"num_heads", o.num_heads},
+                   {"d_model", o.d_model},
+                   {"d_mlp", o.d_mlp},
+                   {"context_length", o.context_length},
+                   {"vocab_size", o.vocab_size},
+                   {"positions", o.positions == Positions::rotary ? "rotary" : "learned"},
+                   {"qkv_bias", o.qkv_bias},
+                   {"tied_head", o.tied_head}};
+  }
   // ASCII: names out of a file may hold what turns the direction of a terminal.
   return json.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+// The folder of a model stands for the file of its parameters.
+std::string file_of(const std::string& path) {
+  std::error_code ignored;
+  const bool is_model =
+      std::filesystem::exists(std::filesystem::path(path) / "config.json", ignored);
+  return is_model ? gpt_parameters_path(path) : path;
+}
+
 void inspect(const Flags& flags) {
-  const bool is_array = flags.file.ends_with(".npy");
-  const Report report = is_array ? inspect_array(flags.file) : inspect_tensors(flags);
-  print(flags.json ? as_json(report, flags.file) : as_text(report, flags.file));
+  const std::string path = file_of(flags.file);
+  const Report report =
+      path.ends_with(".npy") ? inspect_array(path) : inspect_tensors(path, flags.prefix);
+  print(flags.json ? as_json(report, path) : as_text(report, path));
 }
 
 }  // namespace
 
 Verb add_inspect(CLI::App& program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb = program.add_subcommand("inspect", "What is inside a file of tensors");
-  verb->add_option("FILE", flags->file, "A .safetensors or .npy file")->required();
+  CLI::App* verb =
+      program.add_subcommand("inspect", "What is inside a file of tensors or a model's folder");
+  verb->add_option("FILE", flags->file, "A .safetensors or .npy file, or the folder of a model")
+      ->required();
   verb->add_option("--prefix", flags->prefix, "Only names that begin so: h.0.")->type_name("TEXT");
   verb->add_flag("--json", flags->json, "The same as JSON");
-  verb->footer("Example:\n  cephalo inspect layer.safetensors");
+  verb->footer(
+      "Examples:\n"
+      "  cephalo inspect layer.safetensors\n"
+      "  cephalo inspect alice-model");
   return [flags] { inspect(*flags); };
 }
 

@@ -116,18 +116,6 @@ dim_t count_not_finite(const TensorView& t) {
   return t.dtype() == DType::f64 ? count(t.data_as<double>()) : count(t.data_as<float>());
 }
 
-std::string parameters_path(const std::string& folder) {
-  const std::filesystem::path root(folder);
-  for (const char* name : {kOneFile, kIndexFile}) {
-    std::error_code ignored;
-    if (std::filesystem::exists(root / name, ignored)) return (root / name).string();
-  }
-  fail(Error::Kind::io,
-       "{}: holds neither model.safetensors nor model.safetensors.index.json; pytorch_model.bin is "
-       "not read, save_pretrained of the transformers package writes safetensors",
-       folder);
-}
-
 // The parameters' file of a folder, under one kind of names.
 class GptFile {
  public:
@@ -224,19 +212,30 @@ std::int64_t check_file(const GptFile& file, const GptOptions& o, bool allow_ext
   return bytes;
 }
 
-LoadedGpt load_from(const GptFile& file, GptConfig config, const LoadGptOptions& options,
-                    std::vector<std::string>* warnings) {
+// config.json as it applies to a file, whose names and shapes fit it.
+struct CheckedConfig {
+  GptConfig config;
+  std::int64_t bytes;  // that will be read
+};
+
+CheckedConfig checked_config(const GptFile& file, GptConfig config, const LoadGptOptions& options) {
   // The book's own files always have a head of their own.
   if (!config.tied_head && file.names() == GptNames::book) {
     config.options.tied_head = !file.has_head();
   }
   config.options.dtype = options.dtype;
   config.options = checked_options(config.options, "load_gpt");
-  const std::int64_t all = check_file(file, config.options, options.allow_extra);
+  return {config, check_file(file, config.options, options.allow_extra)};
+}
+
+LoadedGpt load_from(const GptFile& file, const GptConfig& found, const LoadGptOptions& options,
+                    std::vector<std::string>* warnings) {
+  const CheckedConfig checked = checked_config(file, found, options);
+  const GptConfig& config = checked.config;
   std::int64_t done = 0;
   Gpt model(config.options, [&](const std::string& name, const MutableTensorView& to) {
     done += file.read(file.place_of(name), to);
-    if (options.progress) options.progress(done, all);
+    if (options.progress) options.progress(done, checked.bytes);
     const dim_t bad = count_not_finite(to);
     if (bad == 0) return;
     const std::string message =
@@ -250,12 +249,31 @@ LoadedGpt load_from(const GptFile& file, GptConfig config, const LoadGptOptions&
 
 }  // namespace
 
+std::string gpt_parameters_path(const std::string& folder) {
+  const std::filesystem::path root(folder);
+  for (const char* name : {kOneFile, kIndexFile}) {
+    std::error_code ignored;
+    if (std::filesystem::exists(root / name, ignored)) return (root / name).string();
+  }
+  fail(Error::Kind::io,
+       "{}: holds neither model.safetensors nor model.safetensors.index.json; pytorch_model.bin is "
+       "not read, save_pretrained of the transformers package writes safetensors",
+       folder);
+}
+
 LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options,
                    std::vector<std::string>* warnings) {
   const std::string config_path = (std::filesystem::path(folder) / "config.json").string();
   const GptConfig config = read_gpt_config(config_path, {options.allow_extra, warnings});
-  const GptFile file(SafetensorsFile(parameters_path(folder)));
+  const GptFile file(SafetensorsFile(gpt_parameters_path(folder)));
   return load_from(file, config, options, warnings);
+}
+
+GptConfig inspect_gpt(const std::string& folder, const LoadGptOptions& options) {
+  const std::string config_path = (std::filesystem::path(folder) / "config.json").string();
+  const GptConfig config = read_gpt_config(config_path, {options.allow_extra, nullptr});
+  const GptFile file(SafetensorsFile(gpt_parameters_path(folder)));
+  return checked_config(file, config, options).config;
 }
 
 LoadedGpt load_gpt(const std::string& name, const std::string& config_json,

@@ -32,8 +32,13 @@ struct LoadedGpt {
 LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options = {},
                    std::vector<std::string>* warnings = nullptr);
 
-// The same from the contents of config.json and of model.safetensors; messages call them by
-// `name` and these.
+// What load_gpt would make of a folder, without reading a number: config.json, with the names and
+// shapes of the file compared with it. An error where load_gpt would refuse.
+GptConfig inspect_gpt(const std::string& folder, const LoadGptOptions& options = {});
+std::string gpt_parameters_path(const std::string& folder);  // the file, or the index of several
+
+// load_gpt from the contents of config.json and of model.safetensors; messages call them by `name`
+// and these.
 LoadedGpt load_gpt(const std::string& name, const std::string& config_json,
                    std::span<const std::byte> parameters, const LoadGptOptions& options = {},
                    std::vector<std::string>* warnings = nullptr);

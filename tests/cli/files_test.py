@@ -253,6 +253,33 @@ class Inspect(InFolder):
         self.assertIn("bool", self.ok("inspect", FILES / "bool.npy"))
 
 
+    def test_a_model_is_described(self):
+        folder = FILES.parents[2] / "models/cephalo-small"
+        config = json.loads((folder / "config.json").read_text())
+        what = (f"GPT of {config['n_layer']} layers x {config['n_head']} heads, d_model "
+                f"{config['n_embd']}, context_length {config['n_positions']}, vocab_size "
+                f"{config['vocab_size']}, rotary positions")
+        for path in (folder, folder / "model.safetensors"):
+            out = self.ok("inspect", path)
+            self.assertTrue(out.startswith(f"{folder}/model.safetensors: {what}, "), out[:200])
+            report = json.loads(self.ok("inspect", path, "--json"))
+            self.assertEqual(report["what"], what)
+            self.assertEqual(report["gpt"]["num_heads"], config["n_head"])
+            self.assertEqual(report["gpt"]["positions"], "rotary")
+            self.assertIn(f", {report['numbers']} parameters\n", out)
+        layer = self.ok("inspect", folder / "model.safetensors", "--prefix", "transformer.h.0.")
+        self.assertIn("form gpt2, ", layer)
+
+    def test_a_model_that_cannot_be_loaded_says_why(self):
+        folder = FILES.parents[2] / "models/cephalo-small"
+        alone = self.at("model.safetensors")
+        alone.symlink_to(folder / "model.safetensors")
+        self.assertIn("GPT that cannot be loaded (", self.ok("inspect", alone))
+        config = json.loads((folder / "config.json").read_text())
+        self.at("config.json").write_text(json.dumps(config | {"n_layer": 9}))
+        self.assertIn("is missing; config.json asks for it)", self.ok("inspect", self.at("")))
+
+
 class Files(InFolder):
     def test_C3_outputs_never_clobber(self):
         layer, x = FILES / "linear.safetensors", self.at("x.npy")
