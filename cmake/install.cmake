@@ -33,6 +33,13 @@ install(FILES ${PROJECT_BINARY_DIR}/cephalo-config.cmake
 
 # The prefix as seen from the .pc file, so that an installed tree can be moved.
 file(RELATIVE_PATH CEPHALO_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+# What the C++ compiler links by itself and a C compiler is told: pkg-config --static.
+foreach(library stdc++ c++ m)
+  if(library IN_LIST CMAKE_CXX_IMPLICIT_LINK_LIBRARIES)
+    list(APPEND private_libraries -l${library})
+  endif()
+endforeach()
+list(JOIN private_libraries " " CEPHALO_PC_PRIVATE)
 configure_file(cmake/cephalo.pc.in cephalo.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cephalo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -39,10 +39,12 @@ class Install(unittest.TestCase):
             run("c++", "-std=c++20", ROOT / "tests/consumer/consumer.cc", "-o", base / "program",
                 *flags)
             self.assertEqual(run(base / "program", env=environment), EXPECTED)
-            # C compiles the header; the C++ compiler links, as a static library asks for it.
-            run("cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c",
-                ROOT / "tests/consumer/consumer.c", "-o", base / "consumer.o", *flags)
-            run("c++", base / "consumer.o", "-o", base / "c_program", *flags)
+            # A program in C, by a C compiler alone.
+            static = ["--static"] if next(libraries.glob("libcephalo.a"), None) else []
+            flags = run("pkg-config", *static, "--cflags", "--libs", "cephalo",
+                        env=environment).split()
+            run("cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+                ROOT / "tests/consumer/consumer.c", "-o", base / "c_program", *flags)
             self.assertEqual(run(base / "c_program", env=environment), "0.1.0 1.5\n")
             self.assertFalse((prefix / "include/cephalo/core/fail.h").exists())
 
