@@ -1,12 +1,13 @@
 #include "cephalo/train/best_model.h"
 
+#include <exception>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/io/json.h"
 #include "cephalo/train/checkpoint.h"
 
 namespace cephalo {
@@ -17,12 +18,32 @@ namespace fs = std::filesystem;
 constexpr const char* kBegin = "best-";
 constexpr const char* kEnd = ".safetensors";
 
+std::string file_name(std::int64_t step) {
+  return fmt::format("{}{:08}{}", kBegin, step, kEnd);
+}
+
+// A file that keep() wrote, by its name and by what is in it: everything else is the user's.
+bool is_ours(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return false;
+  try {
+    const SafetensorsFile file(path.string());
+    const auto& metadata = file.metadata();
+    const auto found = metadata.find(kCheckpointKey);
+    if (found == metadata.end()) return false;
+    const nlohmann::json inside = parse_json(found->second, path.string());
+    return file_name(inside.at("state").at("step").get<std::int64_t>()) == name;
+  } catch (const std::exception&) {  // what cannot be read is not removed
+    return false;
+  }
+}
+
 }  // namespace
 
 BestModel::BestModel(const std::string& run_folder) : folder_(run_folder + "/checkpoints") {}
 
 std::string BestModel::path_of(std::int64_t step) const {
-  return fmt::format("{}/{}{:08}{}", folder_, kBegin, step, kEnd);
+  return folder_ + "/" + file_name(step);
 }
 
 void BestModel::keep(const Gpt& model, const ValidationRecord& record) {
@@ -33,14 +54,12 @@ void BestModel::keep(const Gpt& model, const ValidationRecord& record) {
 }
 
 void BestModel::remove_all_but(std::int64_t step) {
-  const std::string kept = fs::path(path_of(step)).filename().string();
   std::vector<fs::path> others;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
-    const std::string name = entry.path().filename().string();
-    const bool ours =
-        name.starts_with(kBegin) && name.ends_with(kEnd) && name.size() == kept.size();
-    if (ours && name != kept) others.push_back(entry.path());
+    if (entry.path().filename() != file_name(step) && is_ours(entry.path())) {
+      others.push_back(entry.path());
+    }
   }
   // One that stays is in nobody's way: the next call tries again.
   for (const fs::path& other : others) fs::remove(other, error);

@@ -7,8 +7,6 @@
 namespace cephalo {
 namespace {
 
-constexpr const char* kKey = "cephalo_checkpoint";
-
 // The checksum comes before anything is believed, the header's sizes too.
 const std::string& checked(const std::string& path) {
   const InputFile file(path);
@@ -26,17 +24,18 @@ void write_checkpoint(const std::string& path,
                       const std::string& state) {
   const nlohmann::json inside = {{"version", kCheckpointVersion},
                                  {"state", parse_json(state, path + ": state")}};
-  write_checked_safetensors(path, tensors, {{kKey, inside.dump()}}, true);
+  write_checked_safetensors(path, tensors, {{kCheckpointKey, inside.dump()}}, true);
 }
 
 CheckpointFile::CheckpointFile(const std::string& path) : file_(checked(path)) {
-  const auto found = file_.metadata().find(kKey);
+  const auto found = file_.metadata().find(kCheckpointKey);
   require(found != file_.metadata().end(), "{}: is not a checkpoint: its metadata has no {}", path,
-          kKey);
-  const nlohmann::json inside = parse_json(found->second, fmt::format("{}: {}", path, kKey));
+          kCheckpointKey);
+  const nlohmann::json inside =
+      parse_json(found->second, fmt::format("{}: {}", path, kCheckpointKey));
   const bool whole = inside.is_object() && inside.contains("version") && inside.contains("state") &&
                      inside.at("version").is_number_integer() && inside.at("state").is_object();
-  require(whole, "{}: {}: is not a version and a state", path, kKey);
+  require(whole, "{}: {}: is not a version and a state", path, kCheckpointKey);
   const nlohmann::json& version = inside.at("version");
   require(version == kCheckpointVersion,
           "{}: version: is {}, this program reads {}; a newer cephalo wrote it", path,

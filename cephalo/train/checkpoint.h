@@ -10,8 +10,9 @@
 namespace cephalo {
 
 // A checkpoint is a .safetensors file that carries what a run was doing as JSON in
-// __metadata__["cephalo_checkpoint"], and ends with the checksum of everything in it.
+// __metadata__[kCheckpointKey], and ends with the checksum of everything in it.
 inline constexpr int kCheckpointVersion = 1;
+inline constexpr const char* kCheckpointKey = "cephalo_checkpoint";
 
 // Whole and durable under its name when this returns; on an error nothing is left of it and what
 // stood there is as it was. state: a JSON object.
