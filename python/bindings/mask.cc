@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "bindings/refusals.h"
 #include "bindings/words.h"
 
 namespace cephalo::python {
@@ -107,9 +108,9 @@ const Mask& mask_of(nb::handle mask, const char* function) {
   if (mask.is_none()) return none;
   if (nb::isinstance<PyMask>(mask)) return nb::cast<const PyMask&>(mask).mask;
   throw nb::type_error(
-      fmt::format("{}: mask is a {}; a mask says what it means: causal(), keep(a) where nonzero is "
+      fmt::format("{}: mask is {}; a mask says what it means: causal(), keep(a) where nonzero is "
                   "visible, drop(a) where nonzero is hidden, bias(a) ...",
-                  function, nb::str(mask.type().attr("__name__")).c_str())
+                  function, with_article(nb::str(mask.type().attr("__name__")).c_str()))
           .c_str());
 }
 

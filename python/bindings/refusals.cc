@@ -65,7 +65,27 @@ void refuse_by_layout(nb::handle array, const std::string& who) {
   fail_type(fmt::format("{} is of layout {}; a dense array is needed", who, text_of(layout)));
 }
 
+std::string class_name(nb::handle object) {
+  return text_of(object.type().attr("__name__"));
+}
+
+// A Buffer is a plain Tensor. Other subclasses may keep what they mean outside of their memory, as
+// CausalBias does, whose memory is never written to.
+void refuse_subclass(nb::handle tensor, const nb::object& torch, const std::string& who) {
+  const nb::handle type = tensor.type();
+  if (type.is(torch.attr("Tensor")) || type.is(torch.attr("nn").attr("Parameter"))) return;
+  fail_type(
+      fmt::format("{} is {}; of the subclasses of torch.Tensor only Parameter and Buffer are "
+                  "taken: others may mean something that their memory does not say",
+                  who, with_article(class_name(tensor))));
+}
+
 }  // namespace
+
+std::string with_article(const std::string& noun) {
+  const bool vowel = noun.find_first_of("aeiouAEIOU") == 0 || noun.starts_with("nd");  // "an ndarray"
+  return (vowel ? "an " : "a ") + noun;
+}
 
 bool is_on_cpu(int device_type) {
   return device_type == nb::device::cpu::value || device_type == nb::device::cuda_host::value ||
@@ -103,14 +123,15 @@ void refuse(nb::handle array, const std::string& who, bool to_write) {
     refuse_dtype(array, who);
   }
   fail_type(
-      fmt::format("{} is a {}; an array is needed, with DLPack or the buffer protocol (NumPy, "
+      fmt::format("{} is {}; an array is needed, with DLPack or the buffer protocol (NumPy, "
                   "PyTorch, memoryview)",
-                  who, text_of(array.type().attr("__name__"))));
+                  who, with_article(class_name(array))));
 }
 
 void refuse_tensor_state(nb::handle tensor, const std::string& who) {
+  const nb::object torch = nb::module_::import_("torch");
+  refuse_subclass(tensor, torch, who);
   if (nb::cast<bool>(tensor.attr("requires_grad"))) {
-    const nb::object torch = nb::module_::import_("torch");
     if (nb::cast<bool>(torch.attr("is_grad_enabled")())) {
       fail_type(
           fmt::format("{} requires grad, and no gradient would come back: pass its detach(), "

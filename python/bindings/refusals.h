@@ -14,9 +14,11 @@ namespace cephalo::python {
 // Of an array that neither DLPack nor a buffer could be had of: as far as it tells.
 [[noreturn]] void refuse(nanobind::handle array, const std::string& who, bool to_write);
 
-// A PyTorch tensor whose memory does not tell all: it is to get a gradient, or stands for its
-// negative.
+// A PyTorch tensor whose memory does not tell all: it is of a subclass with a meaning of its own,
+// is to get a gradient, or stands for its negative.
 void refuse_tensor_state(nanobind::handle tensor, const std::string& who);
+
+std::string with_article(const std::string& noun);  // "an int", "a list"
 
 // Device numbers of DLPack whose memory the CPU reads.
 bool is_on_cpu(int device_type);

@@ -6,6 +6,8 @@
 Tensors are read where they lie, on the CPU.
 """
 
+import sys
+
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -16,18 +18,35 @@ __all__ = ["MultiHeadAttention", "scaled_dot_product_attention"]
 
 _SDPA = "scaled_dot_product_attention"
 _CAUSAL = positions("top_left") & causal()  # PyTorch's alignment: query 0 sees key 0 alone
+_CAUSAL_FROM_THE_END = positions("bottom_right") & causal()  # the last query sees the last key
+# A Buffer is a plain Tensor. Other subclasses may mean something that their memory does not say.
+_TAKEN = (Tensor, nn.Parameter)
 _TRAINABLE = (torch.float32, torch.float64)
 # After a Linear PyTorch's workers keep their cores busy for a while. A call with fewer
 # multiplications than this is over sooner on the core it has than when it asks for another.
 _ALONE_BELOW = 1 << 22
 
 
-def _mask(attn_mask, is_causal):
-    """attn_mask: [batch|1, heads|1, q_tokens|1, kv_tokens|1] or None"""
-    if is_causal:
-        return _CAUSAL
+def _is_causal_bias(attn_mask):
+    """Asked of the module only where somebody has imported it: it is PyTorch's, and experimental."""
+    module = sys.modules.get("torch.nn.attention.bias")
+    return module is not None and type(attn_mask) is module.CausalBias
+
+
+def _rule_of(causal_bias, query, key):
+    """A CausalBias says by its attributes what it means; its memory was never written to."""
+    wanted = (query.shape[-2], key.shape[-2])
+    found = (causal_bias.seq_len_q, causal_bias.seq_len_kv)
+    if found != wanted:
+        raise ValueError(f"{_SDPA}: attn_mask is a CausalBias for {found[0]} queries and {found[1]} "
+                         f"keys; there are {wanted[0]} and {wanted[1]}")
+    return _CAUSAL if causal_bias.variant.name == "UPPER_LEFT" else _CAUSAL_FROM_THE_END
+
+
+def _mask(attn_mask, rule):
+    """attn_mask: [batch|1, heads|1, q_tokens|1, kv_tokens|1] or None; rule: a Mask instead of it"""
     if attn_mask is None:
-        return None
+        return rule
     return keep(attn_mask) if attn_mask.dtype == torch.bool else bias(attn_mask)
 
 
@@ -40,11 +59,11 @@ def _context_like(query, value):
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, query, key, value, attn_mask, is_causal, options):
-        result = attend(query, key, value, _mask(attn_mask, is_causal), return_lse=True,
+    def forward(ctx, query, key, value, attn_mask, rule, options):
+        result = attend(query, key, value, _mask(attn_mask, rule), return_lse=True,
                         out=_context_like(query, value), **options)
         ctx.save_for_backward(query, key, value, attn_mask, result.context, result.lse)
-        ctx.is_causal, ctx.options = is_causal, options
+        ctx.rule, ctx.options = rule, options
         return result.context
 
     @staticmethod
@@ -53,33 +72,43 @@ class _Attention(torch.autograd.Function):
         query, key, value, attn_mask, context, lse = ctx.saved_tensors
         of_mask = ctx.needs_input_grad[3]
         found = attend_backward(query, key, value, context, lse, dcontext,
-                                mask=_mask(attn_mask, ctx.is_causal), with_dbias=of_mask,
+                                mask=_mask(attn_mask, ctx.rule), with_dbias=of_mask,
                                 **ctx.options)
         dmask = found.dbias[0].to(attn_mask.dtype) if of_mask else None
         return found.dq, found.dk, found.dv, dmask, None, None
 
 
-def _check(query, key, value, attn_mask, is_causal):
+def _check_kind(name, tensor):
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{_SDPA}: {name} is {_article(type(tensor).__name__)}; a torch.Tensor is "
+                        "needed")
+    if type(tensor) not in _TAKEN:
+        raise TypeError(f"{_SDPA}: {name} is {_article(type(tensor).__name__)}; of the subclasses of "
+                        "torch.Tensor only Parameter and Buffer are taken, and CausalBias as "
+                        "attn_mask: others may mean something that their memory does not say")
+    if not tensor.is_cpu:
+        raise TypeError(f"{_SDPA}: {name} is on device {tensor.device}; cephalo computes on the "
+                        "CPU: move it there first")
+    if tensor.dim() < 2:
+        raise ValueError(f"{_SDPA}: {name} has shape {tuple(tensor.shape)}; at least 2 "
+                         "dimensions are needed")
+
+
+def _article(noun):
+    vowel = noun[0] in "aeiouAEIOU" or noun.startswith("nd")  # "an ndarray"
+    return f"{'an' if vowel else 'a'} {noun}"
+
+
+def _check(query, key, value, attn_mask):
     """The rules of PyTorch that the engine does not have."""
-    named = {"query": query, "key": key, "value": value}
-    if attn_mask is not None:
-        named["attn_mask"] = attn_mask
-    for name, tensor in named.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{_SDPA}: {name} is a {type(tensor).__name__}; a torch.Tensor is needed")
-        if not tensor.is_cpu:
-            raise TypeError(f"{_SDPA}: {name} is on device {tensor.device}; cephalo computes on the "
-                            "CPU: move it there first")
-        if tensor.dim() < 2:
-            raise ValueError(f"{_SDPA}: {name} has shape {tuple(tensor.shape)}; at least 2 "
-                             "dimensions are needed")
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        _check_kind(name, tensor)
     if not query.dtype == key.dtype == value.dtype:
         raise TypeError(f"{_SDPA}: query, key and value must be of one dtype; they are "
                         f"{query.dtype}, {key.dtype} and {value.dtype}")
     if attn_mask is None:
         return
-    if is_causal:
-        raise ValueError(f"{_SDPA}: attn_mask and is_causal=True exclude each other, as in PyTorch")
+    _check_kind("attn_mask", attn_mask)
     if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
         raise TypeError(f"{_SDPA}: attn_mask is of dtype {attn_mask.dtype}; taken are torch.bool, "
                         f"torch.float32 and query's {query.dtype}")
@@ -151,16 +180,16 @@ def _threads(query, key):
     return 1 if little or torch.get_num_threads() == 1 else None
 
 
-def _attend(query, key, value, attn_mask, is_causal, options):
+def _attend(query, key, value, attn_mask, rule, options):
     """All of rank 4 -> context [batch, num_heads, q_tokens, v_dim]"""
     options["threads"] = _threads(query, key)
     if not _needs_gradient(query, key, value, attn_mask):
-        return attend(query, key, value, _mask(attn_mask, is_causal),
+        return attend(query, key, value, _mask(attn_mask, rule),
                       out=_context_like(query, value), **options)
     if query.dtype not in _TRAINABLE:
         raise TypeError(f"{_SDPA}: {query.dtype} has no gradient here; train in torch.float32 or "
                         "torch.float64, or call under torch.no_grad()")
-    return _Attention.apply(query, key, value, attn_mask, is_causal, options)
+    return _Attention.apply(query, key, value, attn_mask, rule, options)
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
@@ -172,22 +201,29 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     query: [..., num_heads, q_tokens, head_dim]
     key: [..., num_heads, kv_tokens, head_dim], with enable_gqa num_heads may be a divisor
     value: [..., num_heads, kv_tokens, v_dim]
-    attn_mask: broadcasts to [..., num_heads, q_tokens, kv_tokens]; bool: True may look; float: added
+    attn_mask: broadcasts to [..., num_heads, q_tokens, kv_tokens]; bool: True may look; float: added;
+        or a CausalBias of torch.nn.attention.bias
     is_causal: query i sees keys 0 ... i
     -> [..., num_heads, q_tokens, v_dim]
 
     float32 and float64 have gradients (of a float attn_mask too, once); float16 and bfloat16 are
     computed without. dropout_p is in [0, 1), seeded by PyTorch's generator.
     """
-    _check(query, key, value, attn_mask, is_causal)
+    if is_causal and attn_mask is not None:
+        raise ValueError(f"{_SDPA}: attn_mask and is_causal=True exclude each other, as in PyTorch")
+    by_rule = _is_causal_bias(attn_mask)
+    _check(query, key, value, None if by_rule else attn_mask)
+    rule = _CAUSAL if is_causal else None
+    if by_rule:
+        attn_mask, rule = None, _rule_of(attn_mask, query, key)
     options = {"scale": scale}
     if dropout_p != 0.0:
         options |= {"dropout": dropout_p, "seed": int(torch.randint(1 << 62, ()))}
     if _is_plain(query, key, value, attn_mask):
-        return _attend(query, key, value, attn_mask, is_causal, options)
+        return _attend(query, key, value, attn_mask, rule, options)
     rank = max(query.dim(), key.dim(), value.dim())
     query, key, value, attn_mask, lead = _broadcast(query, key, value, attn_mask, enable_gqa)
-    context = _attend(query, key, value, attn_mask, is_causal, options)
+    context = _attend(query, key, value, attn_mask, rule, options)
     return context.reshape(*lead, *context.shape[-2:]) if rank > 2 else context[0, 0]
 
 

@@ -94,7 +94,7 @@ def test_a_query_that_sees_nothing_gives_zero():
 
 
 def test_a_bare_array_is_no_mask(qkv):
-    with pytest.raises(TypeError, match="attend: mask is a ndarray.*keep"):
+    with pytest.raises(TypeError, match="attend: mask is an ndarray.*keep"):
         cephalo.attend(*qkv, mask=np.ones((7, 11), bool))
 
 

@@ -86,7 +86,7 @@ def test_rung_7_takes_a_bare_array_and_no_other_does():
     hidden = np.tril(np.ones((5, 5)))
     assert np.array_equal(layer(x, hidden), expected)
     assert np.array_equal(layer(x, mask=hidden, threads=1), expected)
-    with pytest.raises(TypeError, match="EasyMultiHeadAttention: mask is a ndarray"):
+    with pytest.raises(TypeError, match="EasyMultiHeadAttention: mask is an ndarray"):
         cephalo.EasyMultiHeadAttention(seed=1)(x, mask=np.ones((5, 5)))
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.bias import causal_lower_right
 
 import cephalo
 
@@ -93,6 +94,32 @@ def test_tensors_of_other_kinds_are_named(make, named):
     q = torch.randn(3, 4)
     with pytest.raises(TypeError, match=f"attend: q is .*{named}"):
         cephalo.attend(make(q), q, q)
+
+
+class Reversed(torch.Tensor):
+    """Stands for its memory backwards, as other subclasses do for a mask or a unit."""
+
+
+@pytest.mark.parametrize("call, named", [
+    (lambda x, plain: cephalo.attend(x, plain, plain), "attend: q is a Reversed"),
+    (lambda x, plain: cephalo.attend(plain, plain, plain, out=x), "attend: out is a Reversed"),
+    (lambda x, plain: cephalo.keep(x), "keep: t is a Reversed"),
+    (lambda x, plain: cephalo.bias(causal_lower_right(4, 4)), "bias: t is a CausalBias"),
+    (lambda x, plain: cephalo.attend(plain, plain, plain, causal_lower_right(4, 4)),
+     "attend: mask is a CausalBias; a mask says what it means"),
+    (lambda x, plain: cephalo.MultiHeadAttention(4, 4, 8, 0.0, 2)(x), "x is a Reversed"),
+    (lambda x, plain: cephalo.Embedding(4, 4)(x), "ids is a Reversed"),
+])
+def test_a_subclass_with_a_meaning_of_its_own_is_refused_by_name(call, named):
+    plain = torch.ones(4, 4)
+    with pytest.raises(TypeError, match=named):
+        call(plain.as_subclass(Reversed), plain)
+
+
+def test_parameters_and_buffers_are_tensors():
+    x = torch.randn(4, 4)
+    given = (torch.nn.Parameter(x, requires_grad=False), torch.nn.Buffer(x), x)
+    assert torch.equal(cephalo.attend(*given), cephalo.attend(x, x, x))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

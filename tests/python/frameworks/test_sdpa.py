@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.bias import CausalBias, causal_lower_right, causal_upper_left
 
 from cephalo.torch import _broadcast, scaled_dot_product_attention
 
@@ -70,6 +71,57 @@ def test_masks_broadcast_and_mean_what_they_do_in_pytorch(shape, dtype):
         wide = mask if mask.dtype == torch.bool else mask.double()
         theirs = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), wide)
         assert far(scaled_dot_product_attention(q, k, v, mask), theirs) <= BOUNDS[dtype]
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (5, 2, 3)])
+@pytest.mark.parametrize("q_tokens, kv_tokens", [(4, 4), (4, 9), (1, 6)])
+@pytest.mark.parametrize("made", [causal_upper_left, causal_lower_right])
+def test_a_causal_bias_means_what_it_does_in_pytorch(made, q_tokens, kv_tokens, lead):
+    q, k, v = normal(*lead, q_tokens, 8), normal(*lead, kv_tokens, 8), normal(*lead, kv_tokens, 5)
+    causal_bias = made(q_tokens, kv_tokens)
+    ours = scaled_dot_product_attention(q, k, v, causal_bias)
+    theirs = F.scaled_dot_product_attention(q, k, v, causal_bias._materialize())
+    assert far(ours, theirs) <= 1e-12
+    for a, b in zip(torch.autograd.grad(ours.square().sum(), (q, k, v)),
+                    torch.autograd.grad(theirs.square().sum(), (q, k, v))):
+        assert far(a, b) <= 1e-11
+
+
+def test_parameters_and_buffers_are_tensors():
+    x = torch.randn(2, 4, 8)
+    expected = F.scaled_dot_product_attention(x, x, x)
+    found = scaled_dot_product_attention(torch.nn.Parameter(x), torch.nn.Buffer(x), x)
+    assert type(found) is torch.Tensor and far(found, expected) <= 1e-6
+
+
+class Reversed(torch.Tensor):
+    """Stands for its memory backwards, as other subclasses do for a mask or a unit."""
+
+
+class OtherBias(CausalBias):
+    pass
+
+
+@pytest.mark.parametrize("name", ["query", "key", "value", "attn_mask"])
+def test_a_subclass_with_a_meaning_of_its_own_is_refused_by_name(name):
+    x = torch.randn(4, 4)
+    given = {"query": x, "key": x, "value": x, name: x.as_subclass(Reversed)}
+    with pytest.raises(TypeError, match=f"{name} is a Reversed; of the subclasses of torch.Tensor"):
+        scaled_dot_product_attention(**given)
+
+
+def test_a_causal_bias_is_an_attn_mask_of_these_sizes_and_nothing_else():
+    x = torch.randn(4, 4)
+    other = OtherBias(causal_upper_left(4, 4).variant, 4, 4)
+    for call, text in [
+            (lambda: scaled_dot_product_attention(x, causal_upper_left(4, 4), x), "key is a CausalBias"),
+            (lambda: scaled_dot_product_attention(x, x, x, other), "attn_mask is an OtherBias"),
+            (lambda: scaled_dot_product_attention(x, x, x, causal_lower_right(4, 6)),
+             "4 queries and 6 keys; there are 4 and 4"),
+            (lambda: scaled_dot_product_attention(x, x, x, causal_lower_right(4, 4), is_causal=True),
+             "exclude each other")]:
+        with pytest.raises((TypeError, ValueError), match=text):
+            call()
 
 
 @pytest.mark.parametrize("mask_shape", [(1, 4, 6), (5, 1, 1, 4, 6), (5, 2, 3, 4, 6), (2, 1, 1, 6)])
