@@ -119,6 +119,7 @@ template <typename Array>
 Layout import_array(nb::handle source, Kind kind, const std::string& who, bool unsigned_too,
                     Memory<Array>& memory) {
   constexpr bool kToWrite = !Array::ReadOnly;
+  if (kind == Kind::numpy) refuse_masked_array(source, who);
   if (kind == Kind::torch) {
     refuse_tensor_state(source, who);
     memory.tensor = import_by_exchange(source);

@@ -7,6 +7,8 @@
 
 #include <utility>
 
+#include "bindings/arrays.h"
+
 namespace cephalo::python {
 namespace {
 
@@ -52,8 +54,11 @@ void refuse_by_device(nb::handle array, const std::string& who) {
   std::pair<int, int> device;
   try {
     device = nb::cast<std::pair<int, int>>(array.attr("__dlpack_device__")());
-  } catch (const std::exception&) {
-    if (nb::hasattr(array, "device")) refuse_device_called(who, text_of(array.attr("device")));
+  } catch (const std::exception& error) {
+    const auto* raised = dynamic_cast<const nb::python_error*>(&error);
+    if (raised != nullptr && !raised->matches(PyExc_Exception)) throw;
+    const nb::object named = nb::getattr(array, "device", nb::none());
+    if (!named.is_none() && text_of(named) != "cpu") refuse_device_called(who, text_of(named));
     return;
   }
   if (!is_on_cpu(device.first)) refuse_device(who, device.first, device.second);
@@ -69,6 +74,25 @@ std::string class_name(nb::handle object) {
   return text_of(object.type().attr("__name__"));
 }
 
+// A PyTorch tensor of the right type without memory: inside of torch.func.vmap, for one. It says
+// so.
+void refuse_by_its_word(nb::handle array, const std::string& who) {
+  if (kind_of(array) != Kind::torch) return;
+  try {
+    array.attr("__dlpack__")();
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+    fail_type(fmt::format("{} cannot be read: {}", who, text_of(error.value())));
+  }
+}
+
+// A module that somebody has imported, else an invalid object: nothing of it can be in use.
+nb::object imported(const char* name) {
+  nb::object module = nb::steal(PyImport_GetModule(nb::str(name).ptr()));
+  if (!module.is_valid() && PyErr_Occurred() != nullptr) throw nb::python_error();
+  return module;
+}
+
 // A Buffer is a plain Tensor. Other subclasses may keep what they mean outside of their memory, as
 // CausalBias does, whose memory is never written to.
 void refuse_subclass(nb::handle tensor, const nb::object& torch, const std::string& who) {
@@ -80,10 +104,24 @@ void refuse_subclass(nb::handle tensor, const nb::object& torch, const std::stri
                   who, with_article(class_name(tensor))));
 }
 
+// Inside of torch.autograd.forward_ad.dual_level() tensors carry a tangent beside their memory.
+void refuse_tangent(nb::handle tensor, const std::string& who) {
+  const nb::object forward = imported("torch.autograd.forward_ad");
+  if (!forward.is_valid()) return;
+  const nb::object level = nb::getattr(forward, "_current_level", nb::int_(0));
+  if (nb::cast<int>(level) < 0) return;  // no such level is open: the usual case, told cheaply
+  if (forward.attr("unpack_dual")(tensor).attr("tangent").is_none()) return;
+  fail_type(
+      fmt::format("{} carries a forward-mode tangent, which would be lost: derivatives are "
+                  "computed backwards only",
+                  who));
+}
+
 }  // namespace
 
 std::string with_article(const std::string& noun) {
-  const bool vowel = noun.find_first_of("aeiouAEIOU") == 0 || noun.starts_with("nd");  // "an ndarray"
+  const bool vowel =
+      noun.find_first_of("aeiouAEIOU") == 0 || noun.starts_with("nd");  // "an ndarray"
   return (vowel ? "an " : "a ") + noun;
 }
 
@@ -114,6 +152,7 @@ void refuse(nb::handle array, const std::string& who, bool to_write) {
   PyErr_Clear();
   refuse_by_device(array, who);
   refuse_by_layout(array, who);
+  refuse_by_its_word(array, who);
   if (to_write) {
     nb::ndarray<nb::ro> readable;
     if (nb::try_cast(array, readable)) refuse_read_only(who);
@@ -129,8 +168,9 @@ void refuse(nb::handle array, const std::string& who, bool to_write) {
 }
 
 void refuse_tensor_state(nb::handle tensor, const std::string& who) {
-  const nb::object torch = nb::module_::import_("torch");
+  const nb::object torch = imported("torch");
   refuse_subclass(tensor, torch, who);
+  refuse_tangent(tensor, who);
   if (nb::cast<bool>(tensor.attr("requires_grad"))) {
     if (nb::cast<bool>(torch.attr("is_grad_enabled")())) {
       fail_type(
@@ -142,6 +182,15 @@ void refuse_tensor_state(nb::handle tensor, const std::string& who) {
   if (nb::cast<bool>(tensor.attr("is_neg")())) {
     fail_type(fmt::format("{} stands for the negative of its memory: pass its resolve_neg()", who));
   }
+}
+
+void refuse_masked_array(nb::handle array, const std::string& who) {
+  const nb::object masked = imported("numpy.ma");
+  if (!masked.is_valid() || !nb::isinstance(array, masked.attr("MaskedArray"))) return;
+  fail_type(
+      fmt::format("{} is a numpy.ma.MaskedArray, whose mask would be lost: pass its filled(...), "
+                  "and what it hides as a mask of attention (keep, drop)",
+                  who));
 }
 
 }  // namespace cephalo::python

@@ -15,8 +15,11 @@ namespace cephalo::python {
 [[noreturn]] void refuse(nanobind::handle array, const std::string& who, bool to_write);
 
 // A PyTorch tensor whose memory does not tell all: it is of a subclass with a meaning of its own,
-// is to get a gradient, or stands for its negative.
+// carries a tangent, is to get a gradient, or stands for its negative.
 void refuse_tensor_state(nanobind::handle tensor, const std::string& who);
+
+// The same of NumPy's masked arrays.
+void refuse_masked_array(nanobind::handle array, const std::string& who);
 
 std::string with_article(const std::string& noun);  // "an int", "a list"
 

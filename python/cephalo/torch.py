@@ -10,7 +10,7 @@ import sys
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd import forward_ad
 
 from . import attend, attend_backward, bias, causal, keep, positions
 
@@ -67,15 +67,29 @@ class _Attention(torch.autograd.Function):
         return result.context
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dcontext):
         query, key, value, attn_mask, context, lse = ctx.saved_tensors
-        of_mask = ctx.needs_input_grad[3]
+        found = _AttentionBackward.apply(query, key, value, attn_mask, context.detach(), lse, dcontext,
+                                         ctx.rule, ctx.needs_input_grad[3], ctx.options)
+        return *found, None, None
+
+
+class _AttentionBackward(torch.autograd.Function):
+    """A node of the graph that create_graph=True makes. Without one the first derivatives would be
+    constants there, and second ones silently 0."""
+
+    @staticmethod
+    def forward(ctx, query, key, value, attn_mask, context, lse, dcontext, rule, of_mask, options):
         found = attend_backward(query, key, value, context, lse, dcontext,
-                                mask=_mask(attn_mask, ctx.rule), with_dbias=of_mask,
-                                **ctx.options)
+                                mask=_mask(attn_mask, rule), with_dbias=of_mask, **options)
         dmask = found.dbias[0].to(attn_mask.dtype) if of_mask else None
-        return found.dq, found.dk, found.dv, dmask, None, None
+        return found.dq, found.dk, found.dv, dmask
+
+    @staticmethod
+    def backward(ctx, *second):
+        raise NotImplementedError(
+            "cephalo.torch: second derivatives are not supported; torch.nn.functional."
+            "scaled_dot_product_attention has them under sdpa_kernel(SDPBackend.MATH)")
 
 
 def _check_kind(name, tensor):
@@ -92,6 +106,9 @@ def _check_kind(name, tensor):
     if tensor.dim() < 2:
         raise ValueError(f"{_SDPA}: {name} has shape {tuple(tensor.shape)}; at least 2 "
                          "dimensions are needed")
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+        raise NotImplementedError(f"{_SDPA}: {name} carries a forward-mode tangent; cephalo.torch "
+                                  "computes derivatives backwards only")
 
 
 def _article(noun):

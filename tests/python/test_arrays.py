@@ -74,7 +74,8 @@ def test_the_callers_arrays_never_change():
     (lambda a: a.astype(np.int32), "int32"),
     (lambda a: a.astype(bool), "bool"),
     (lambda a: a.tolist(), "list"),
-    (lambda a: 3.5, "float"),
+    (lambda a: 3.5, "a float"),
+    (lambda a: 3, "an int"),
 ])
 def test_what_is_no_array_of_floats_is_a_type_error_that_names_it(make, named):
     a = normal(3, 4)
@@ -126,6 +127,28 @@ def test_out_that_does_not_fit_is_an_error():
         cephalo.attend(q, q, q, out=out)
     with pytest.raises(ValueError, match=r"\[2, 3, 5, 7\]"):
         cephalo.attend(q, q, q, out=np.zeros((2, 3, 5, 7), np.float32))
+
+
+MASKED = np.ma.masked_array(np.ones((4, 4), np.float32), mask=np.eye(4))
+
+
+@pytest.mark.parametrize("call, who", [
+    (lambda a, b: cephalo.attend(a, b, b), "attend: q"),
+    (lambda a, b: cephalo.attend(b, b, b, out=a), "attend: out"),
+    (lambda a, b: cephalo.keep(a.astype(bool)), "keep: t"),
+    (lambda a, b: cephalo.bias(a), "bias: t"),
+    (lambda a, b: cephalo.documents(a.astype(np.int64)), "documents: ids"),
+    (lambda a, b: cephalo.MultiHeadAttention(4, 4, 0, 0.0, 2)(a), "MultiHeadAttention: x"),
+    (lambda a, b: cephalo.MultiHeadAttention(4, 4, 0, 0.0, 2).update("W_key.weight", a),
+     "MultiHeadAttention: W_key.weight"),
+    (lambda a, b: cephalo.Gpt(20, 8, 8, 2, 1)(a.astype(np.int64)), "Gpt: ids"),
+    (lambda a, b: cephalo.Windows(a.astype(np.int64).ravel(), 3), "Windows: source"),
+    (lambda a, b: cephalo.cross_entropy(a, [1, 2, 3, 0]), "cross_entropy: logits"),
+    (lambda a, b: cephalo.MultiHeadAttention(4, 4, 0, 0.0, 2).look(a), "MultiHeadAttention: x"),
+])
+def test_a_masked_array_is_refused_by_name(call, who):
+    with pytest.raises(TypeError, match=f"{who} is a numpy.ma.MaskedArray, whose mask would be lost"):
+        call(MASKED, np.ones((4, 4), np.float32))
 
 
 def test_a_mask_keeps_its_array_alive_and_in_place():

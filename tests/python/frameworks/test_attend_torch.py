@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 from torch.nn.attention.bias import causal_lower_right
 
 import cephalo
@@ -114,6 +115,17 @@ def test_a_subclass_with_a_meaning_of_its_own_is_refused_by_name(call, named):
     plain = torch.ones(4, 4)
     with pytest.raises(TypeError, match=named):
         call(plain.as_subclass(Reversed), plain)
+
+
+def test_a_forward_mode_tangent_is_refused_by_name():
+    x = torch.randn(4, 4)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones(4, 4))
+        with pytest.raises(TypeError, match="attend: v carries a forward-mode tangent"):
+            cephalo.attend(x, x, dual)
+        with pytest.raises(TypeError, match="MultiHeadAttention: x carries a forward-mode tangent"):
+            cephalo.MultiHeadAttention(4, 4, 8, 0.0, 2)(dual)
+        cephalo.attend(x, x, x)  # no tangent, no error
 
 
 def test_parameters_and_buffers_are_tensors():

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.autograd import forward_ad
 from torch.nn.attention.bias import CausalBias, causal_lower_right, causal_upper_left
 
 from cephalo.torch import _broadcast, scaled_dot_product_attention
@@ -230,12 +231,47 @@ def test_shapes_are_made_equal_by_views():
         assert flat.dim() == 4 and flat.data_ptr() == given.data_ptr()
 
 
-def test_a_second_derivative_is_an_error():
-    q = normal(2, 2, 4, 3)
-    first, = torch.autograd.grad(scaled_dot_product_attention(q, q, q).square().sum(), q,
+@pytest.mark.parametrize("loss", [lambda y: y.square().sum(), lambda y: y.sum()])
+def test_a_second_derivative_is_an_error(loss):
+    q, k, v = normal(2, 2, 4, 3), normal(2, 2, 4, 3).detach(), normal(2, 2, 4, 3)
+    firsts = torch.autograd.grad(loss(scaled_dot_product_attention(q, k, v)), (q, v),
                                  create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
-        first.sum().backward()
+    for first in firsts:
+        with pytest.raises(RuntimeError, match="cephalo.torch: second derivatives are not supported"):
+            first.sum().backward(retain_graph=True)
+
+
+@pytest.mark.parametrize("mask", [None, torch.zeros(4, 4, dtype=torch.float64)])
+def test_a_hessian_is_an_error_and_not_zero(mask):
+    k = normal(4, 3).detach()
+    with pytest.raises(RuntimeError, match="cephalo.torch: second derivatives are not supported"):
+        torch.autograd.functional.hessian(
+            lambda q: scaled_dot_product_attention(q, k, k, mask).sum(), normal(4, 3))
+
+
+def test_first_derivatives_with_create_graph_are_those_without():
+    q, k, v = normal(2, 2, 4, 3), normal(2, 2, 5, 3), normal(2, 2, 5, 2)
+    plain, kept = (torch.autograd.grad(scaled_dot_product_attention(q, k, v).square().sum(),
+                                       (q, k, v), create_graph=kept) for kept in (False, True))
+    assert all(torch.equal(a, b) for a, b in zip(plain, kept))
+    assert all(b.requires_grad and not a.requires_grad for a, b in zip(plain, kept))
+
+
+@pytest.mark.parametrize("wants_grad", [False, True])
+@pytest.mark.parametrize("name", ["query", "key", "value", "attn_mask"])
+def test_a_forward_mode_tangent_is_an_error_and_not_dropped(name, wants_grad):
+    x = torch.randn(4, 4, requires_grad=wants_grad)
+    with forward_ad.dual_level():
+        given = {"query": x, "key": x, "value": x, name: forward_ad.make_dual(x, torch.ones(4, 4))}
+        with pytest.raises(NotImplementedError, match=f"{name} carries a forward-mode tangent"):
+            scaled_dot_product_attention(**given)
+        scaled_dot_product_attention(x, x, x)  # no tangent, no error
+
+
+def test_a_transform_of_torch_func_is_refused_by_name():
+    x = torch.randn(3, 4, 4)
+    with pytest.raises(TypeError, match="q cannot be read: .*storage"):
+        torch.func.vmap(lambda q: scaled_dot_product_attention(q, q, q))(x)
 
 
 def test_a_tensor_changed_before_backward_is_an_error():
