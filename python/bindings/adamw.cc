@@ -5,6 +5,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/optimiser.h"
 #include "bindings/turn.h"
 
@@ -20,7 +21,7 @@ void step(const AnyArray& parameter, const AnyArray& gradient, AdamW& state, dou
           double beta1, double beta2, double eps, double weight_decay) {
   const ArrayOut p(parameter, "adamw_step", "parameter");
   const ArrayIn g(gradient, "adamw_step", "gradient");
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::unique_lock turn(state.turn);
   adamw_step(p.view(), g, state.stored, {learning_rate, beta1, beta2, eps, weight_decay});
 }

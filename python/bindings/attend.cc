@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 
 namespace cephalo::python {
 namespace {
@@ -51,14 +52,14 @@ Shape lse_shape(const TensorView& q) {
 
 AttendResult compute(const TensorView& q, const KeysAndValues& kv, const Mask& mask,
                      const AttendOptions& options) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return kv.attend(q, mask, options);
 }
 
 // Into the caller's memory; with weights or scores, which are as large as a matrix, by a copy.
 AttendResult compute_into(const MutableTensorView& out, const TensorView& q,
                           const KeysAndValues& kv, const Mask& mask, const AttendOptions& options) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   if (options.return_weights || options.return_scores != ScoresTap::none) {
     AttendResult result = kv.attend(q, mask, options);
     out.copy_from(result.context);
@@ -80,7 +81,7 @@ nb::object as_python(AttendResult&& result, const AttendOptions& options, Kind k
   nb::object context = out ? nb::object(*out) : to_python(std::move(result.context), kind);
   const bool scores = options.return_scores != ScoresTap::none;
   if (!options.return_lse && !options.return_weights && !scores) return context;
-  return result_type("AttendResult")(
+  return ResultType("AttendResult")(
       std::move(context), to_python_or_none(std::move(result.lse), kind, options.return_lse),
       to_python_or_none(std::move(result.weights), kind, options.return_weights),
       to_python_or_none(std::move(result.scores), kind, scores));
@@ -113,8 +114,11 @@ AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional
 
 }  // namespace
 
-nb::object result_type(const char* name) {
-  return nb::module_::import_("cephalo._results").attr(name);
+ResultType::ResultType(const char* name)
+    : type_(nb::module_::import_("cephalo._results").attr(name)) {}
+
+nb::object ResultType::made_of(const nb::tuple& fields) const {
+  return nb::handle(reinterpret_cast<PyObject*>(&PyTuple_Type)).attr("__new__")(type_, fields);
 }
 
 void bind_attend(nb::module_& m) {

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "bindings/kv_cache.h"
 #include "bindings/mask.h"
@@ -23,7 +24,20 @@ inline AttendOptions attend_options(std::optional<double> scale, std::optional<d
   return options;
 }
 
-// A named tuple of the package: cephalo._results has them.
-nb::object result_type(const char* name);
+// A named tuple of the package, cephalo._results has them: ResultType("TrainPass")(loss, sums). It
+// is made as tuples are. Its own constructor is Python's code, in which a daemon thread may meet
+// the interpreter's end.
+class ResultType {
+ public:
+  explicit ResultType(const char* name);
+  template <typename... Fields>
+  nb::object operator()(Fields&&... fields) const {
+    return made_of(nb::make_tuple(std::forward<Fields>(fields)...));
+  }
+
+ private:
+  nb::object made_of(const nb::tuple& fields) const;
+  nb::object type_;
+};
 
 }  // namespace cephalo::python

@@ -7,6 +7,7 @@
 
 #include "bindings/attend.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 
 namespace cephalo::python {
 namespace {
@@ -31,16 +32,16 @@ AnyArray backward_python(const AnyArray& q, const AnyArray& k, const AnyArray& v
   const Mask& parts = mask_of(mask, kName);
   AttendGradients found;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     found = attend_backward({forward, sums, back, back_of_sums}, queries, keys, values, parts,
                             options, with_dbias);
   }
   nb::list dbias;
   for (Tensor& d : found.dbias) dbias.append(to_python(std::move(d), queries.kind()));
   return nb::borrow<AnyArray>(
-      result_type("AttendGradients")(to_python(std::move(found.dq), queries.kind()),
-                                     to_python(std::move(found.dk), queries.kind()),
-                                     to_python(std::move(found.dv), queries.kind()), dbias));
+      ResultType("AttendGradients")(to_python(std::move(found.dq), queries.kind()),
+                                    to_python(std::move(found.dk), queries.kind()),
+                                    to_python(std::move(found.dv), queries.kind()), dbias));
 }
 
 }  // namespace

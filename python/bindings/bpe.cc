@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/ids.h"
 #include "bindings/text.h"
 
@@ -27,17 +28,17 @@ using Strings = std::vector<std::string>;
 void construct(Bpe* self, const nb::list& tokens, std::vector<Bpe::Merge> merges) {
   Strings bytes;
   for (const nb::handle token : tokens) bytes.push_back(TextIn(token, "Bpe", "a token").copy());
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   new (self) Bpe(std::move(bytes), std::move(merges));
 }
 
 Bpe load(const Path& folder, std::int64_t model_vocab_size) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return Bpe::load(folder.string(), model_vocab_size);
 }
 
 Bpe load_files(const Path& vocab, const Path& merges, std::int64_t model_vocab_size) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return Bpe::load(vocab.string(), merges.string(), model_vocab_size);
 }
 
@@ -45,12 +46,12 @@ Bpe parse(const nb::object& vocab_json, const nb::object& merges_txt,
           std::int64_t model_vocab_size) {
   const TextIn vocab(vocab_json, "Bpe.parse", "vocab_json");
   const TextIn merges(merges_txt, "Bpe.parse", "merges_txt");
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return Bpe::parse(vocab.view(), merges.view(), model_vocab_size);
 }
 
 void save(const Bpe& self, const Path& folder, bool replace) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   self.save(folder.string(), replace);
 }
 
@@ -58,7 +59,7 @@ nb::list encode(const Bpe& self, const nb::object& text, const Strings& allowed_
   const TextIn letters(text, "Bpe.encode", "text");
   std::vector<TokenId> ids;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     ids = self.encode(letters.view(), allowed_special);
   }
   return to_list(ids);
@@ -66,7 +67,7 @@ nb::list encode(const Bpe& self, const nb::object& text, const Strings& allowed_
 
 std::string bytes_of(const Bpe& self, const nb::object& ids) {
   const std::vector<TokenId> tokens = IdsIn(ids, "Bpe.decode", "ids").tokens();
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return self.decode(tokens);
 }
 

@@ -13,6 +13,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/callback.h"
+#include "bindings/gil.h"
 #include "bindings/text.h"
 #include "bindings/turn.h"
 
@@ -29,21 +30,21 @@ struct TrainerOfBpe {
 
 void add_text(TrainerOfBpe& self, const nb::object& text) {
   const TextIn letters(text, kName, "text");
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::unique_lock turn(self.turn);
   self.trainer.add_text(letters.view());
 }
 
 void add_file(TrainerOfBpe& self, const std::filesystem::path& path, const nb::object& progress) {
   const Callback told(progress, kName, "progress");
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::unique_lock turn(self.turn);
   self.trainer.add_file(path.string(), progress_of(told));
 }
 
 Bpe train(TrainerOfBpe& self, const nb::object& progress) {
   const Callback told(progress, kName, "progress");
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::unique_lock turn(self.turn);
   return self.trainer.train(progress_of(told));
 }

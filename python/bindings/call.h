@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bindings/gil.h"
 #include "bindings/kv_cache.h"
 #include "bindings/mask.h"
 #include "bindings/multi_head.h"
@@ -27,7 +28,7 @@ class LayerCall {
   // Runs body(options) without the GIL, the layer held against changes.
   template <typename Body>
   auto run(Body body) {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     const std::shared_lock layer(layer_.turn);
     const CacheWriting cache(cache_);
     const GeneratorTurn generator(generator_);

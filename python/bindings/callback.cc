@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "bindings/gil.h"
+
 namespace cephalo::python {
 
 namespace nb = nanobind;
@@ -18,7 +20,7 @@ Callback::Callback(nb::object function, const char* who, const char* name)
 
 std::function<void(std::int64_t, std::int64_t)> progress_of(const Callback& progress) {
   return [&progress](std::int64_t done, std::int64_t all) {
-    const nb::gil_scoped_acquire held;
+    const WithGil held;
     check_signals();
     if (progress.given()) progress(done, all);
   };

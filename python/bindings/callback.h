@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "bindings/gil.h"
+
 namespace cephalo::python {
 
 // Raises KeyboardInterrupt where Ctrl-C was pressed since Python last looked. Wants the GIL.
@@ -23,8 +25,8 @@ class Callback {
   // use(result) runs with the GIL, too.
   template <typename Use, typename... Args>
   void call(const Use& use, const Args&... args) const {
-    const nanobind::gil_scoped_acquire held;
-    use(function_(args...));
+    const WithGil held;
+    in_python([&] { use(function_(args...)); });
   }
   template <typename... Args>
   void operator()(const Args&... args) const {

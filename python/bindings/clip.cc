@@ -4,6 +4,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 
 namespace cephalo::python {
 namespace {
@@ -18,7 +19,7 @@ double clip_python(const nb::object& gradients, double max_norm) {
   }
   std::vector<MutableTensorView> views;
   for (const ArrayOut& array : arrays) views.push_back(array.view());
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return clip_gradient_norm(views, max_norm);
 }
 

@@ -8,6 +8,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/ids.h"
 #include "bindings/multi_head.h"
 #include "cephalo/core/fail.h"
@@ -20,7 +21,7 @@ constexpr const char* kName = "Embedding";
 void construct(Embedding* self, dim_t rows, dim_t width, const nb::object& seed) {
   require(rows > 0 && width > 0, "{}: rows ({}) and width ({}) must be > 0", kName, rows, width);
   const SeedArgument given(seed, kName);
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const GeneratorTurn turn(given.generator);
   if (turn.stream() != nullptr) {
     new (self) Embedding(rows, width, *turn.stream());
@@ -34,7 +35,7 @@ AnyArray call(const Embedding& self, const nb::object& ids) {
   const IdsIn rows(ids, kName, "ids");
   Tensor x;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     x = self(rows);
   }
   return to_python(std::move(x), rows.kind());
@@ -45,7 +46,7 @@ AnyArray embed(const Embedding& tokens, const Embedding& positions, const nb::ob
   require(rows.view().rank() >= 1, "embed_tokens: ids must be [batch, tokens] or [tokens]");
   Tensor x;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     x = embed_tokens(tokens, positions, rows);
   }
   return to_python(std::move(x), rows.kind());

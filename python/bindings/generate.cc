@@ -12,6 +12,7 @@
 #include "bindings/attend.h"
 #include "bindings/bindings.h"
 #include "bindings/callback.h"
+#include "bindings/gil.h"
 #include "bindings/gpt.h"
 #include "bindings/ids.h"
 #include "bindings/random.h"
@@ -67,12 +68,12 @@ AnyArray generate_python(Model& self, const nb::object& prompt, dim_t new_tokens
   warn_of_a_cut(self.gpt.options(), std::ssize(ids));
   Generated found;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     self.prepare_once();
     std::shared_lock turn(self.turn);
     options.on_token = [&](std::int64_t id) {
       const Unlocked open(turn);
-      const nb::gil_scoped_acquire held;
+      const WithGil held;
       check_signals();
       bool goes_on = true;
       if (told.given()) {
@@ -83,15 +84,15 @@ AnyArray generate_python(Model& self, const nb::object& prompt, dim_t new_tokens
     found = generate(self.gpt, ids, options);
   }
   return nb::borrow<AnyArray>(
-      result_type("Generated")(to_list(found.ids), text_of(self, found, options.stop_tokens),
-                               found.stopped, found.prompt_seconds, found.seconds));
+      ResultType("Generated")(to_list(found.ids), text_of(self, found, options.stop_tokens),
+                              found.stopped, found.prompt_seconds, found.seconds));
 }
 
 std::int64_t sample(const AnyArray& logits, double temperature, dim_t top_k, double top_p,
                     double repetition_penalty, dim_t repetition_window,
                     const std::vector<std::int64_t>& text, Generator& generator) {
   const ArrayIn numbers(logits, "sample_token", "logits");
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const GeneratorTurn turn(&generator);
   const SamplingOptions options{temperature, top_k, top_p, repetition_penalty, repetition_window};
   return sample_token(numbers, options, *turn.stream(), text);

@@ -12,6 +12,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/callback.h"
+#include "bindings/gil.h"
 #include "bindings/ids.h"
 #include "bindings/multi_head.h"
 #include "bindings/words.h"
@@ -48,7 +49,7 @@ void construct(Model* self, dim_t vocab_size, dim_t context_length, dim_t d_mode
                            .norm_epsilon = norm_epsilon,
                            .seed = seed,
                            .dtype = dtype_of(dtype, kName)};
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   new (self) Model(Gpt(options), std::move(tokenizer));
 }
 
@@ -125,7 +126,7 @@ nb::dict parameter_kinds(const Model& self) {
 
 void update(Model& self, const std::string& parameter, const AnyArray& value) {
   const ArrayIn numbers(value, kName, parameter.c_str());
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::unique_lock turn(self.turn);
   self.gpt.update(parameter, numbers);
 }
@@ -134,16 +135,16 @@ void update_all(nb::handle self, const nb::object& change) {
   auto& model = nb::cast<Model&>(self);
   const Callback changes(change, kName, "change");
   if (!changes.given()) throw nb::type_error("Gpt: change must be a function");
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::unique_lock turn(model.turn);
   model.gpt.update_all([&](std::size_t, const std::string& parameter, const MutableTensorView& p) {
-    const nb::gil_scoped_acquire held;
+    const WithGil held;
     changes(parameter, borrowed_to_python(p, self));
   });
 }
 
 Model& prepare(Model& self) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::unique_lock turn(self.turn);
   self.gpt.prepare();
   return self;
@@ -171,7 +172,7 @@ std::string text_of(const Model& self) {
 
 void bind_cache(nb::module_& m) {
   const auto tokens = [](ModelCache& c) {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     const std::shared_lock turn(c.turn);
     return c.stored.tokens();
   };
@@ -179,7 +180,7 @@ void bind_cache(nb::module_& m) {
       .def_prop_ro("tokens", tokens, "That it holds of each sequence.")
       .def("__len__", tokens)
       .def("clear", [](ModelCache& c) {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         const std::unique_lock turn(c.turn);
         c.stored.clear();
       });

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/gil.h"
 #include "bindings/turn.h"
 #include "cephalo/model/gpt_config.h"
 #include "cephalo/text/bpe.h"
@@ -47,7 +48,7 @@ struct Model {
 // Something that is asked of a model while nobody changes it; without the GIL.
 template <typename Ask>
 auto reading(const Model& model, Ask ask) {
-  const nanobind::gil_scoped_release released;
+  const WithoutGil released;
   const std::shared_lock turn(model.turn);
   return ask(model.gpt);
 }

@@ -10,6 +10,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/callback.h"
+#include "bindings/gil.h"
 #include "bindings/gpt.h"
 #include "bindings/ids.h"
 #include "bindings/text.h"
@@ -44,7 +45,7 @@ std::unique_ptr<Model> load(const Path& folder, bool allow_extra, bool strict,
   std::vector<std::string> warnings;
   std::unique_ptr<Model> model;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     LoadedGpt loaded = load_gpt(folder.string(), options, &warnings);
     std::optional<Bpe> words = tokenizer_in(folder, loaded.model.options().vocab_size);
     model = std::make_unique<Model>(folder.string(), std::move(loaded.model), loaded.config,
@@ -71,7 +72,7 @@ void save(const Model& self, const Path& folder, const std::string& names, const
 }
 
 std::unique_ptr<Model> builtin() {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   TextModel made = builtin_model();
   return std::make_unique<Model>(made.name, std::move(made.gpt), made.config,
                                  std::move(made.tokenizer));
@@ -120,7 +121,7 @@ std::vector<std::int64_t> Model::ids_of(nb::handle text, std::optional<bool> beg
   const TextIn letters(text, function, argument);
   std::vector<TokenId> encoded;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     encoded = bpe.encode(letters.view());
   }
   std::vector<std::int64_t> ids;

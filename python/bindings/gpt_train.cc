@@ -10,6 +10,7 @@
 #include "bindings/arrays.h"
 #include "bindings/attend.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/gpt_gradients.h"
 #include "bindings/ids.h"
 #include "cephalo/core/fail.h"
@@ -69,7 +70,7 @@ AnyArray train_pass(const Model& self, const nb::object& ids, const nb::object& 
         sums.gradients,
         {.call = number, .workspace = &sums.workspace, .threads = threads.value_or(0)});
   });
-  return nb::borrow<AnyArray>(result_type("TrainPass")(loss, gradients));
+  return nb::borrow<AnyArray>(ResultType("TrainPass")(loss, gradients));
 }
 
 double loss_of(const Model& self, const nb::object& ids, const nb::object& targets,
@@ -113,7 +114,7 @@ void bind_gpt_gradients(nb::module_& m) {
       .def("__getitem__", &gradient, "name"_a,
            "An array in the parameter's shape, over the memory that train_pass adds to.")
       .def("zero", [](ModelGradients& g) {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         const std::unique_lock turn(g.turn);
         g.gradients.zero();
       });

@@ -9,6 +9,7 @@
 #include "bindings/attend.h"
 #include "bindings/bindings.h"
 #include "bindings/call.h"
+#include "bindings/gil.h"
 
 namespace cephalo::python {
 namespace {
@@ -25,7 +26,7 @@ GradcheckReport check_attend(const AnyArray& q, const AnyArray& k, const AnyArra
   const Mask& parts = mask_of(mask, "gradcheck");
   GradcheckOptions how;
   how.projections = projections;
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return gradcheck(queries, keys, values, parts, options, how);
 }
 

@@ -14,6 +14,7 @@
 #include "bindings/attend.h"
 #include "bindings/bindings.h"
 #include "bindings/call.h"
+#include "bindings/gil.h"
 
 namespace cephalo::python {
 namespace {
@@ -59,13 +60,13 @@ nb::object backward(const Layer& self, const Pass& pass, const AnyArray& dy, nb:
   Tensor dx = Tensor::empty(pass.x_shape, pass.dtype);
   Tensor dkv = pass.kv_shape ? Tensor::empty(*pass.kv_shape, pass.dtype) : Tensor();
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     const std::shared_lock layer(self.turn);
     const std::scoped_lock adding(sums.turn);
     self.layer->backward(pass.saved, back, dx, sums.gradients,
                          pass.kv_shape ? dkv.mutable_view() : MutableTensorView());
   }
-  return result_type("LayerGradients")(
+  return ResultType("LayerGradients")(
       to_python(std::move(dx), back.kind()),
       to_python_or_none(std::move(dkv), back.kind(), pass.kv_shape.has_value()), gradients);
 }
@@ -98,7 +99,7 @@ void bind_sums(nb::handle scope) {
       .def("__len__", [](const Sums& s) { return s.gradients.named().size(); })
       .def("__getitem__", &gradient, "name"_a, "A read-only array in the parameter's shape.")
       .def("zero", [](Sums& s) {
-        const nb::gil_scoped_release released;
+        const WithoutGil released;
         const std::scoped_lock turn(s.turn);
         s.gradients.zero();
       });

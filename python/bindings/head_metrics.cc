@@ -15,6 +15,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/ids.h"
 #include "bindings/random.h"
 #include "bindings/recording.h"
@@ -82,7 +83,7 @@ Links links(const RecordedText& recording, dim_t layer, dim_t head, dim_t count)
 
 // Of recordings, weights alone are read: no model has to be held.
 double divergence(const RecordedText& a, Place head_a, const RecordedText& b, Place head_b) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return head_divergence(a.recording, {head_a.first, head_a.second}, b.recording,
                          {head_b.first, head_b.second});
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/recording.h"
 #include "bindings/text.h"
 #include "cephalo/io/file.h"
@@ -43,14 +44,14 @@ Picture one_head(const RecordedText& recording, const HeadReport& report, std::s
 nb::bytes png(const Picture& self) {
   std::string bytes;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     bytes = self.png();
   }
   return to_bytes(bytes);
 }
 
 void save(const Picture& self, const std::filesystem::path& path, bool replace) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::string bytes = self.png();
   AtomicFile file(path.string(), replace);
   file.write(bytes.data(), bytes.size());

@@ -11,6 +11,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/words.h"
 
 namespace cephalo::python {
@@ -41,13 +42,13 @@ std::unique_ptr<Cache> paged(dim_t page, dim_t batch, dim_t num_kv_heads, dim_t 
 void append(Cache& self, const AnyArray& k, const AnyArray& v, const std::vector<dim_t>& counts) {
   const ArrayIn keys(k, "KVCache.append", "k");
   const ArrayIn values(v, "KVCache.append", "v");
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const CacheWriting turn(&self);
   self.stored.append(keys, values, counts);
 }
 
 void clear(Cache& self, std::optional<dim_t> b) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const CacheWriting turn(&self);
   if (b) {
     self.stored.clear(*b);
@@ -59,7 +60,7 @@ void clear(Cache& self, std::optional<dim_t> b) {
 // One number or list about the cache, read while nobody changes it.
 template <typename Ask>
 auto reading(Cache& self, Ask ask) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const CacheReading turn(&self);
   return ask(self.stored);
 }

@@ -8,6 +8,7 @@
 
 #include "bindings/attend.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/multi_head.h"
 #include "bindings/trace.h"
 #include "bindings/words.h"
@@ -36,12 +37,12 @@ AnyArray simple_python(const AnyArray& x) {
   const ArrayIn input(x, "simple_attention", "x");
   SimpleAttention result;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     result = simple_attention(input);
   }
   return nb::borrow<AnyArray>(
-      result_type("SimpleAttention")(to_python(std::move(result.context), input.kind()),
-                                     to_python(std::move(result.weights), input.kind())));
+      ResultType("SimpleAttention")(to_python(std::move(result.context), input.kind()),
+                                    to_python(std::move(result.weights), input.kind())));
 }
 
 nb::dict trace_simple(const AnyArray& x) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/multi_head.h"
 #include "bindings/words.h"
 
@@ -33,7 +34,7 @@ std::unique_ptr<Layer> load(const Path& path, std::optional<dim_t> num_heads,
   std::vector<std::string> warnings;
   std::unique_ptr<Layer> loaded;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     loaded = std::make_unique<Layer>(
         std::make_shared<MultiHeadAttention>(load_layer(path.string(), options, &warnings)));
   }
@@ -51,7 +52,7 @@ void save(const Layer& self, const Path& path, const std::optional<std::string>&
   options.zero_bias = zero_bias;
   options.allow_rotary = allow_rotary;
   options.replace = replace;
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::shared_lock turn(self.turn);
   save_layer(*self.layer, path.string(), options);
 }

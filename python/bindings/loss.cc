@@ -6,6 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/ids.h"
 
 namespace cephalo::python {
@@ -18,7 +19,7 @@ double cross_entropy_python(const AnyArray& logits, const nb::object& targets,
   const auto back =
       dlogits ? std::optional<ArrayOut>(std::in_place, *dlogits, "cross_entropy", "dlogits")
               : std::nullopt;
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return cross_entropy(numbers, wanted, back ? back->view() : MutableTensorView(), ignore_index);
 }
 

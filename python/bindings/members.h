@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "bindings/arrays.h"
+#include "bindings/gil.h"
 #include "bindings/words.h"
 #include "cephalo/core/fail.h"
 
@@ -23,7 +24,7 @@ auto call_of(const char* name) {
     const ArrayIn input(x, name, "x");
     Tensor y;
     {
-      const nb::gil_scoped_release released;
+      const WithoutGil released;
       y = self(input);
     }
     return to_python(std::move(y), input.kind());

@@ -11,6 +11,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/call.h"
+#include "bindings/gil.h"
 #include "bindings/gradients.h"
 #include "bindings/trace.h"
 #include "bindings/words.h"
@@ -95,7 +96,7 @@ nb::dict parameters(nb::handle self) {
 
 void update(Layer& self, const std::string& name, const AnyArray& value) {
   const ArrayIn numbers(value, self.layer->rung(), name.c_str());
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const std::unique_lock turn(self.turn);
   self.layer->update(name, numbers);
 }
@@ -104,7 +105,7 @@ void update(Layer& self, const std::string& name, const AnyArray& value) {
 template <typename Change>
 auto changing(Change change) {
   return [change](Layer& self) -> Layer& {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     const std::unique_lock turn(self.turn);
     change(*self.layer);
     return self;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bindings/arrays.h"
+#include "bindings/gil.h"
 #include "bindings/random.h"
 #include "cephalo/attention/multi_head.h"
 
@@ -33,7 +34,7 @@ class SeedArgument {
 // Makes a rung from options that have seed and generator, with the GIL released.
 template <typename Rung, typename Options>
 std::shared_ptr<MultiHeadAttention> make_rung(Options options, const SeedArgument& seed) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const GeneratorTurn turn(seed.generator);
   options.seed = seed.number;
   options.generator = turn.stream();

@@ -11,6 +11,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/multi_head.h"
 #include "bindings/text.h"
 #include "bindings/trace.h"
@@ -33,14 +34,14 @@ TextPipeline pipeline_python(const nb::object& text, const std::string& size,
   options.layer.context_length = context_length.value_or(options.layer.context_length);
   options.layer.num_heads = num_heads.value_or(options.layer.num_heads);
   options.layer.qkv_bias = qkv_bias.value_or(options.layer.qkv_bias);
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return {pipeline(words, options)};
 }
 
 nb::dict trace(const TextPipeline& self) {
   Trace steps;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     steps = self.steps.trace();
   }
   return trace_dict(std::move(steps), kind_without_caller(DType::f32));

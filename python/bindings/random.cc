@@ -6,6 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/words.h"
 
 namespace cephalo::python {
@@ -25,7 +26,7 @@ AnyArray drawn(Generator& self, const std::vector<dim_t>& shape, const nb::objec
   const DType type = dtype_of(dtype, "TorchGenerator");
   Tensor numbers;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     const std::scoped_lock turn(self.turn);
     numbers = (self.stream.*draw)(sizes, type);
   }

@@ -41,7 +41,7 @@ AnyArray pooled(const RecordedText& self, dim_t layer, dim_t head, dim_t cells) 
   PooledWeights found =
       asked(self, [&](const Recording& r) { return r.pooled(layer, head, cells); });
   return nb::borrow<AnyArray>(
-      result_type("PooledWeights")(made(std::move(found.largest)), made(std::move(found.mean))));
+      ResultType("PooledWeights")(made(std::move(found.largest)), made(std::move(found.mean))));
 }
 
 std::vector<std::pair<std::int64_t, double>> predictions(const RecordedText& self, dim_t count) {

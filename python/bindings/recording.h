@@ -3,6 +3,7 @@
 #include <shared_mutex>
 
 #include "bindings/arrays.h"
+#include "bindings/gil.h"
 #include "bindings/gpt.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/view/recording.h"
@@ -30,7 +31,7 @@ struct RecordedText {
 // Something that is computed from a recording, without the GIL.
 template <typename Ask>
 auto asked(const RecordedText& self, Ask ask) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return ask(self.recording);
 }
 

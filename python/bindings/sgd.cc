@@ -2,6 +2,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/optimiser.h"
 #include "bindings/turn.h"
 
@@ -21,7 +22,7 @@ void step(const AnyArray& parameter, const AnyArray& gradient, Sgd* state, doubl
   if (state == nullptr && momentum != 0.0) {
     throw nb::value_error("sgd_step: momentum needs a state: pass the parameter's SgdState");
   }
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   Sgd own;
   Sgd& used = state == nullptr ? own : *state;
   const std::unique_lock turn(used.turn);

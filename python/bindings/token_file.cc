@@ -17,6 +17,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/callback.h"
+#include "bindings/gil.h"
 #include "bindings/text.h"
 
 namespace cephalo::python {
@@ -25,7 +26,7 @@ namespace {
 using Path = std::filesystem::path;
 
 std::shared_ptr<TokenFile> open_file(const Path& path, const Bpe* vocabulary) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return std::make_shared<TokenFile>(path.string(), vocabulary);
 }
 
@@ -36,7 +37,7 @@ AnyArray read(const TokenFile& self, dim_t begin, std::optional<dim_t> count) {
   std::vector<TokenId> ids(static_cast<std::size_t>(number));
   Tensor wide = Tensor::empty({number}, DType::i64);
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     self.read(first, ids);
     std::copy(ids.begin(), ids.end(), wide.mutable_data_as<std::int64_t>());
   }
@@ -53,7 +54,7 @@ dim_t write(const Bpe& bpe, const std::vector<Path>& texts, const Path& path,
                            .progress = progress_of(told)};
   std::vector<std::string> names;
   for (const Path& text : texts) names.push_back(text.string());
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   return write_token_file(bpe, names, path.string(), options);
 }
 

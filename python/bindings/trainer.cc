@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/ids.h"
 #include "bindings/windows.h"
 #include "cephalo/core/fail.h"
@@ -58,7 +59,7 @@ nb::dict options_dict(const TrainerOptions& o) {
 // Something that the trainer does while it has the model for itself.
 template <typename Lock, typename Do>
 auto in_turn(TrainerOfGpt& self, Do work) {
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   const Lock turn(self);
   return work(self.trainer);
 }
@@ -99,7 +100,7 @@ auto fact(Ask ask) {
 nb::dict summary(const Path& path) {
   CheckpointSummary found;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     found = read_checkpoint_summary(path.string());
   }
   nb::dict named;
@@ -147,8 +148,8 @@ RowSource Rows::source() const {
                std::int64_t number, std::span<std::int64_t> ids) { windows->row(number, ids); };
   }
   return [this](std::int64_t number, std::span<std::int64_t> ids) {
-    const nb::gil_scoped_acquire held;
-    const nb::object made = source_(number);
+    const WithGil held;
+    const nb::object made = in_python([&] { return source_(number); });
     const std::vector<std::int64_t> row = IdsIn(made, kName, "a row's ids").list();
     require(row.size() == ids.size(),
             "{}: row {} has {} ids, {} are needed: context_length and one "

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "bindings/callback.h"
+#include "bindings/gil.h"
 #include "bindings/trainer.h"
 
 namespace cephalo::python {
@@ -77,7 +78,7 @@ class RunCalls {
  private:
   // Ctrl-C ends the run as stop() does, with a checkpoint; KeyboardInterrupt comes after it.
   bool asked_to_stop() {
-    const nb::gil_scoped_acquire held;
+    const WithGil held;
     try {
       check_signals();
     } catch (const nb::python_error&) {
@@ -96,7 +97,7 @@ class RunCalls {
 };
 
 bool is_interrupt(const nb::python_error& error) {
-  const nb::gil_scoped_acquire held;
+  const WithGil held;
   return error.matches(PyExc_KeyboardInterrupt);
 }
 
@@ -116,7 +117,7 @@ bool run_trainer(TrainerOfGpt& self, const nb::object& folder, std::int64_t save
                      .validate_every = validate_every};
   if (!validation.is_none()) options.validation = rows.source();
 
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   Training turn(self);
   calls.install(options, turn);
   bool finished = false;

@@ -8,6 +8,7 @@
 
 #include "bindings/attend.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 
 namespace cephalo::python {
 namespace {
@@ -26,7 +27,7 @@ AnyArray weights_python(const AnyArray& q, const AnyArray& k, const AnyArray& ls
   const WeightsSelection selection{std::move(heads), std::move(rows), dropped};
   Tensor chosen;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     const CacheReading reading(cache);
     chosen = cache == nullptr ? weights(queries, keys, sums, parts, options, selection)
                               : weights(queries, cache->stored, sums, parts, options, selection);
@@ -44,12 +45,12 @@ AnyArray pooled_python(const AnyArray& q, const AnyArray& k, const AnyArray& lse
   const Mask& parts = mask_of(mask, "pooled_weights");
   PooledWeights pooled;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     pooled = pooled_weights(queries, keys, sums, cells, head, batch, parts, options);
   }
   return nb::borrow<AnyArray>(
-      result_type("PooledWeights")(to_python(std::move(pooled.largest), queries.kind()),
-                                   to_python(std::move(pooled.mean), queries.kind())));
+      ResultType("PooledWeights")(to_python(std::move(pooled.largest), queries.kind()),
+                                  to_python(std::move(pooled.mean), queries.kind())));
 }
 
 AnyArray row_sums_python(const AnyArray& q, const AnyArray& k, const AnyArray& lse,
@@ -64,7 +65,7 @@ AnyArray row_sums_python(const AnyArray& q, const AnyArray& k, const AnyArray& l
   const Mask& parts = mask_of(mask, "row_sums");
   Tensor rows;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     rows = row_sums(queries, keys, sums, ids, parts, options);
   }
   return to_python(std::move(rows), queries.kind());

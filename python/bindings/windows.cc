@@ -17,6 +17,7 @@
 
 #include "bindings/attend.h"
 #include "bindings/bindings.h"
+#include "bindings/gil.h"
 #include "bindings/ids.h"
 #include "bindings/words.h"
 
@@ -68,12 +69,12 @@ void construct(WindowsOfText* self, const nb::object& source, dim_t context_leng
 AnyArray batch(const WindowsOfText& self, std::int64_t epoch, std::int64_t number) {
   WindowBatch found;
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     found = self.windows->batch({epoch, number});
   }
   return nb::borrow<AnyArray>(
-      result_type("WindowBatch")(to_python(std::move(found.inputs), self.kind),
-                                 to_python(std::move(found.targets), self.kind)));
+      ResultType("WindowBatch")(to_python(std::move(found.inputs), self.kind),
+                                to_python(std::move(found.targets), self.kind)));
 }
 
 AnyArray item(const WindowsOfText& self, std::int64_t index) {
@@ -85,7 +86,7 @@ AnyArray item(const WindowsOfText& self, std::int64_t index) {
 AnyArray row(const WindowsOfText& self, std::int64_t number) {
   Tensor ids = Tensor::empty({self.windows->options().context_length + 1}, DType::i64);
   {
-    const nb::gil_scoped_release released;
+    const WithoutGil released;
     self.windows->row(number,
                       {ids.mutable_data_as<std::int64_t>(), static_cast<std::size_t>(ids.numel())});
   }

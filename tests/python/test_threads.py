@@ -29,6 +29,12 @@ def in_threads(count, work):
     assert not failures, failures[0]
 
 
+def run_python(script):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env,
+                          timeout=120)
+
+
 def test_sixty_four_threads_get_the_same_bits_from_one_layer():
     layer = cephalo.MultiHeadAttention(16, 16, 8, 0.0, 2, seed=1).prepare()
     inputs = [np.random.default_rng(n).standard_normal((1, 8, 16)).astype(np.float32) for n in range(4)]
@@ -135,6 +141,31 @@ def test_a_forked_child_computes():
     assert os.waitpid(child, 0)[1] == 0
 
 
+DAEMON = """
+import threading, time
+import numpy as np
+import cephalo
+q = np.random.default_rng(0).standard_normal((4, 700, 64)).astype(np.float32)
+gpt = cephalo.Gpt(20, 8, 8, 2, 1, seed=1)
+trainer = cephalo.Trainer(gpt, cephalo.Windows(np.arange(20).repeat(9), 8), batch=2,
+                          schedule=cephalo.Schedule(steps=10**9))
+def attends():
+    while True:
+        cephalo.attend(q, q, q, return_lse=True)
+def trains():
+    trainer.run(on_step=lambda record: sum(range(1000)))
+for work in (attends, trains, attends):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+"""
+
+
+def test_daemon_threads_inside_of_calls_end_quietly_with_python():
+    for _ in range(5):
+        result = run_python(DAEMON)
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
 MEMORY = """
 import resource
 import numpy as np
@@ -152,8 +183,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
 def test_a_gigabyte_of_inputs_is_not_copied():
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    result = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, env=env)
+    result = run_python(MEMORY)
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) < 64, result.stdout
 
