@@ -217,10 +217,10 @@ class Pool {
 // Never destroyed: workers may outlive the statics. A forked child has none of the parent's
 // workers, so it forgets the parent's pool.
 std::atomic<Pool*> current_pool{nullptr};
+[[maybe_unused]] const int registered =
+    pthread_atfork(nullptr, nullptr, [] { current_pool = nullptr; });
 
 Pool& pool() {
-  static const int once = pthread_atfork(nullptr, nullptr, [] { current_pool = nullptr; });
-  static_cast<void>(once);
   Pool* present = current_pool.load(std::memory_order_acquire);
   if (present != nullptr) return *present;
   auto* fresh = new Pool;
@@ -246,8 +246,12 @@ void set_threads(int count) {
 int threads() {
   const int configured = configured_threads.load(std::memory_order_relaxed);
   if (configured > 0) return configured;
-  static const int cores = std::min(cores_of_this_process(), kMaxThreads);
-  return cores;
+  // No constant: the child of a fork that catches another thread making one would wait for it.
+  static std::atomic<int> cores{0};
+  if (cores.load(std::memory_order_relaxed) == 0) {
+    cores = std::min(cores_of_this_process(), kMaxThreads);
+  }
+  return cores.load(std::memory_order_relaxed);
 }
 
 UseThreads::UseThreads(int count) : previous_(threads_of_this_thread) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <mutex>
+#include <utility>
 
 #include "cephalo/core/fail.h"
 #include "cephalo/text/byte_alphabet.h"
@@ -76,19 +78,21 @@ BpeTables::BpeTables(StringList list, StringIndex places, std::vector<Bpe::Merge
       merger(find_bytes(tokens, index, "Bpe"), merges, results) {}
 
 std::unique_ptr<BpeScratch> BpeTables::borrow() const {
-  {
-    const std::lock_guard lock(mutex_);
+  std::unique_ptr<BpeScratch> scratch;
+  // What a fork caught in another thread's hands is left alone: new scratch does as well.
+  if (turn_.lock_unless_left_behind()) {
+    const std::unique_lock lock(turn_, std::adopt_lock);
     if (!idle_.empty()) {
-      auto scratch = std::move(idle_.back());
+      scratch = std::move(idle_.back());
       idle_.pop_back();
-      return scratch;
     }
   }
-  return std::make_unique<BpeScratch>();
+  return scratch ? std::move(scratch) : std::make_unique<BpeScratch>();
 }
 
 void BpeTables::give_back(std::unique_ptr<BpeScratch> scratch) const {
-  const std::lock_guard lock(mutex_);
+  if (!turn_.lock_unless_left_behind()) return;
+  const std::unique_lock lock(turn_, std::adopt_lock);
   idle_.push_back(std::move(scratch));
 }
 

@@ -4,11 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cephalo/core/turn.h"
 #include "cephalo/text/bpe.h"
 #include "cephalo/text/bpe_merge.h"
 
@@ -77,7 +77,7 @@ struct BpeTables {
   const BpeMerger merger;
 
  private:
-  mutable std::mutex mutex_;
+  mutable Turn turn_{"Bpe"};
   mutable std::vector<std::unique_ptr<BpeScratch>> idle_;
 };
 

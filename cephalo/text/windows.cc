@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
 #include <string_view>
 
 #include "cephalo/core/fail.h"
@@ -140,7 +141,7 @@ dim_t Windows::rows_per_epoch() const {
 }
 
 dim_t Windows::torch_window(std::int64_t epoch, dim_t row) const {
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(turn_);
   if (torch_epoch_ != epoch) {
     // Each iterator of a DataLoader draws a seed for workers, then one for its sampler.
     TorchGenerator generator(options_.seed);

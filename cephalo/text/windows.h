@@ -2,12 +2,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "cephalo/core/tensor.h"
+#include "cephalo/core/turn.h"
 #include "cephalo/text/token_file.h"
 
 namespace cephalo {
@@ -89,7 +89,7 @@ class Windows {
   dim_t count_ = 0;
   std::vector<bool> ends_sentence_;  // by token; empty where sentence_ends is
   // The order of the epoch that was asked for last.
-  mutable std::mutex mutex_;
+  mutable Turn turn_{"Windows"};
   mutable std::int64_t torch_epoch_ = -1;
   mutable std::vector<std::int64_t> torch_order_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -171,9 +172,16 @@ nb::object numpy_array(const TensorView& view, nb::handle owner) {
   return bits.attr("view")(nb::module_::import_("ml_dtypes").attr("bfloat16"));
 }
 
-bool has_module(const char* name) {
-  const nb::object found = nb::module_::import_("importlib.util").attr("find_spec")(name);
-  return !found.is_none();
+// Whether a module is installed; asked of Python once. Not a function's static, which others would
+// wait for while they hold the GIL that the asking thread needs, or without end in a forked child.
+bool has_module(const char* name, std::atomic<int>& known) {
+  constexpr int kYes = 1;
+  constexpr int kNo = 2;
+  if (known == 0) {
+    const nb::object found = nb::module_::import_("importlib.util").attr("find_spec")(name);
+    known = found.is_none() ? kNo : kYes;
+  }
+  return known == kYes;
 }
 
 }  // namespace
@@ -232,10 +240,10 @@ nb::object to_python_or_none(Tensor&& tensor, Kind kind, bool asked) {
 }
 
 Kind kind_without_caller(DType dtype) {
-  static const bool numpy = has_module("numpy");
-  if (!numpy) return Kind::plain;
-  static const bool ml_dtypes = has_module("ml_dtypes");
-  return dtype == DType::bf16 && !ml_dtypes ? Kind::plain : Kind::numpy;
+  static std::atomic<int> numpy{0};
+  if (!has_module("numpy", numpy)) return Kind::plain;
+  static std::atomic<int> ml_dtypes{0};
+  return dtype == DType::bf16 && !has_module("ml_dtypes", ml_dtypes) ? Kind::plain : Kind::numpy;
 }
 
 AnyArray borrowed_to_python(const TensorView& view, nb::handle owner) {

@@ -72,13 +72,13 @@ AnyArray generate_python(Model& self, const nb::object& prompt, dim_t new_tokens
     self.prepare_once();
     std::shared_lock turn(self.turn);
     options.on_token = [&](std::int64_t id) {
-      const Unlocked open(turn);
-      const WithGil held;
-      check_signals();
       bool goes_on = true;
-      if (told.given()) {
+      while_open(turn, [&] {
+        const WithGil held;
+        check_signals();
+        if (!told.given()) return;
         told.call([&](const nb::object& said) { goes_on = !said.is(nb::bool_(false)); }, id);
-      }
+      });
       return goes_on;
     };
     found = generate(self.gpt, ids, options);

@@ -30,7 +30,7 @@ struct Pass {
 struct Sums {
   explicit Sums(Gradients&& made) : gradients(std::move(made)) {}
   Gradients gradients;
-  std::mutex turn;  // backward adds to them, one pass at a time
+  Turn turn{"Gradients"};  // backward adds to them, one pass at a time
 };
 
 nb::tuple forward_train(const Layer& self, const AnyArray& x, const std::optional<AnyArray>& kv,

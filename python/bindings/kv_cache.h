@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cephalo/attention/kv_cache.h"
+#include "cephalo/core/turn.h"
 
 namespace cephalo::python {
 
@@ -12,7 +13,7 @@ namespace cephalo::python {
 struct Cache {
   explicit Cache(KVCache&& cache) : stored(std::move(cache)) {}
   KVCache stored;
-  std::shared_mutex turn;
+  Turn turn{"KVCache"};
 };
 
 // Holds the cache for one call that reads or changes it; nothing to hold is fine.
@@ -26,7 +27,7 @@ class CacheTurn {
  private:
   Lock lock_;
 };
-using CacheReading = CacheTurn<std::shared_lock<std::shared_mutex>>;
-using CacheWriting = CacheTurn<std::unique_lock<std::shared_mutex>>;
+using CacheReading = CacheTurn<std::shared_lock<Turn>>;
+using CacheWriting = CacheTurn<std::unique_lock<Turn>>;
 
 }  // namespace cephalo::python

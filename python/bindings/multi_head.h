@@ -9,15 +9,17 @@
 #include "bindings/gil.h"
 #include "bindings/random.h"
 #include "cephalo/attention/multi_head.h"
+#include "cephalo/core/turn.h"
 
 namespace cephalo::python {
 
 // A layer that any number of threads call while the GIL is released; what changes it waits for
 // them. The pointer was made from the rung itself, whose constructor it must outlive.
 struct Layer {
-  explicit Layer(std::shared_ptr<MultiHeadAttention> made) : layer(std::move(made)) {}
+  explicit Layer(std::shared_ptr<MultiHeadAttention> made)
+      : layer(std::move(made)), turn(layer->rung()) {}
   std::shared_ptr<MultiHeadAttention> layer;
-  mutable std::shared_mutex turn;
+  mutable Turn turn;
 };
 
 // A layer of its own with the same parameters, in eval mode.

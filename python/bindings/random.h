@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "cephalo/core/random.h"
+#include "cephalo/core/turn.h"
 
 namespace cephalo::python {
 
@@ -10,7 +11,7 @@ namespace cephalo::python {
 struct Generator {
   explicit Generator(std::uint64_t seed) : stream(seed) {}
   TorchGenerator stream;
-  std::mutex turn;
+  Turn turn{"TorchGenerator"};
 };
 
 // Holds the generator for one call; nothing to hold is fine.
@@ -23,7 +24,7 @@ class GeneratorTurn {
 
  private:
   Generator* generator_;
-  std::unique_lock<std::mutex> lock_;
+  std::unique_lock<Turn> lock_;
 };
 
 }  // namespace cephalo::python

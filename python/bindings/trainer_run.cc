@@ -49,25 +49,21 @@ class RunCalls {
   void install(RunOptions& options, Training& turn) {
     if (on_step_.given()) {
       options.on_step = [&](const StepRecord& record) {
-        const Unlocked open(turn);
-        on_step_(record);
+        while_open(turn, [&] { on_step_(record); });
       };
     }
     if (on_validation_.given()) {
       options.on_validation = [&](const ValidationRecord& record) {
-        const Unlocked open(turn);
-        on_validation_(record);
+        while_open(turn, [&] { on_validation_(record); });
       };
     }
     if (on_saved_.given()) {
-      options.on_saved = [&](std::int64_t step) {
-        const Unlocked open(turn);
-        on_saved_(step);
-      };
+      options.on_saved = [&](std::int64_t step) { while_open(turn, [&] { on_saved_(step); }); };
     }
     options.stop = [&] {
-      const Unlocked open(turn);
-      return asked_to_stop();
+      bool stops = false;
+      while_open(turn, [&] { stops = asked_to_stop(); });
+      return stops;
     };
   }
 

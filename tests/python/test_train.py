@@ -1,6 +1,7 @@
 """Losses, optimisers, schedules, and the trainer."""
 
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -187,6 +188,33 @@ def test_what_a_function_of_a_run_raises_reaches_the_caller():
         t.run(stop=True)
     with pytest.raises(TypeError, match="folder must be a path"):
         t.run(folder=3)
+
+
+@pytest.mark.parametrize("use", ["update", "step"])
+def test_rows_of_a_validation_may_not_change_the_model(use):
+    t = trainer()
+    parameter = list(t.model.parameters)[-1]
+    uses = {"update": lambda: t.model.update(parameter, np.array(t.model.parameters[parameter])),
+            "step": t.step}
+    said = []
+
+    def rows(number):
+        t.model.loss([1, 2], [2, 3])  # to read it is fine
+        try:
+            uses[use]()
+        except ValueError as error:
+            said.append(str(error))
+        return np.arange(9)
+
+    judging = threading.Thread(target=t.validation_loss, args=(rows, 2), daemon=True)
+    judging.start()
+    judging.join(60)
+    assert not judging.is_alive(), "validation_loss waits for itself"
+    expected = {"update": "Gpt: it is being read and waits for the function that now changes it; change "
+                          "it after that call",
+                "step": "Trainer: it is being changed and waits for the function that now uses it; use "
+                        "it after that call"}
+    assert said == [expected[use]] * 2
 
 
 def test_a_checkpoint_goes_on_as_if_nothing_had_been(tmp_path):
