@@ -1,7 +1,7 @@
 #include "bindings/bindings.h"
 #include "cephalo/core/version.h"
 
-NB_MODULE(_cephalo, m) {
+NB_MODULE(_cephalo_of_main, m) {
   using namespace cephalo::python;  // NOLINT: the functions below
   m.doc() = "The engine of cephalo.";
   // A PyTorch graph that is alive when Python ends holds functions of ours; that is no leak.
@@ -47,4 +47,16 @@ NB_MODULE(_cephalo, m) {
   bind_recording(m);
   bind_head_metrics(m);
   bind_head_picture(m);
+}
+
+// nanobind keeps one set of types for the process. A second interpreter that imports them takes
+// them along when it ends, from under the first.
+extern "C" NB_EXPORT PyObject* PyInit__cephalo();
+extern "C" PyObject* PyInit__cephalo() {
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+    PyErr_SetString(PyExc_ImportError,
+                    "cephalo works in the main interpreter only, not in a subinterpreter");
+    return nullptr;
+  }
+  return PyInit__cephalo_of_main();
 }

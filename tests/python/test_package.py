@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 import cephalo
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -79,6 +81,38 @@ def test_every_public_name_has_a_docstring_and_a_stub():
         assert re.search(rf"^(def|class) {name}\b|^{name}\b", stub, re.MULTILINE), name
     assert (PACKAGE / "py.typed").exists()
     assert "std::" not in stub  # a type that Python cannot be given
+
+
+SUBINTERPRETER = """
+import sys
+import cephalo
+import numpy as np
+try:
+    import _xxsubinterpreters as interpreters
+except ImportError:
+    import _interpreters as interpreters
+if sys.argv[1] == "used":
+    cephalo.attend(np.eye(3), np.eye(3), np.eye(3))
+second = interpreters.create()
+interpreters.run_string(second, f'''
+import sys
+sys.path[:] = {sys.path!r}
+try:
+    import cephalo
+except ImportError as error:
+    print(error, flush=True)
+''')
+interpreters.destroy(second)
+print(cephalo.attend(np.eye(3), np.eye(3), np.eye(3)).shape, cephalo.causal())
+"""
+
+
+@pytest.mark.parametrize("first", ["used", "only imported"])
+def test_a_subinterpreter_is_refused_and_leaves_the_first_alone(first):
+    result = run("-c", SUBINTERPRETER, first)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ("cephalo works in the main interpreter only, not in a subinterpreter\n"
+                             "(3, 3) causal()\n")
 
 
 def test_python_m_cephalo_is_the_command_line():
