@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "bindings/array.h"
 #include "bindings/exchange.h"
@@ -115,6 +118,33 @@ nb::dlpack::dltensor described(const Array& array) {
   return tensor;
 }
 
+// A capsule by the object's own __dlpack__, or nothing where it refuses. nanobind would ask for it,
+// too, but takes whatever is raised for a refusal: a KeyboardInterrupt is none.
+nb::object capsule_of(nb::handle source, bool to_write) {
+  for (const bool versioned : {to_write, !to_write}) {  // a versioned one says what is read-only
+    try {
+      nb::dict options;
+      if (versioned) options["max_version"] = nb::make_tuple(1, 0);
+      return source.attr("__dlpack__")(**options);
+    } catch (const nb::python_error& error) {
+      if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
+    }
+  }
+  return {};
+}
+
+template <typename Array>
+bool take_memory(nb::handle source, Kind kind, Array& array) {
+  nb::object given = nb::borrow(source);
+  if (kind != Kind::numpy && nb::hasattr(source.type(), "__dlpack__")) {
+    given = capsule_of(source, !Array::ReadOnly);
+    if (!given.is_valid()) given = nb::steal(PyMemoryView_FromObject(source.ptr()));
+  }
+  const bool taken = given.is_valid() && nb::try_cast(given, array) && array.is_valid();
+  if (!taken) PyErr_Clear();
+  return taken;
+}
+
 // Array: nb::ndarray<nb::ro> to read, nb::ndarray<> to write.
 template <typename Array>
 Layout import_array(nb::handle source, Kind kind, const std::string& who, bool unsigned_too,
@@ -130,16 +160,32 @@ Layout import_array(nb::handle source, Kind kind, const std::string& who, bool u
       return layout_of(tensor, source, who, dtype_of(tensor.dtype, unsigned_too));
     }
   }
-  if (nb::try_cast(source, memory.array) && memory.array.is_valid()) {
+  if (take_memory(source, kind, memory.array)) {
     return layout_of(described(memory.array), source, who,
                      dtype_of(memory.array.dtype(), unsigned_too));
   }
-  PyErr_Clear();
   if (kind == Kind::numpy && is_numpy_bfloat16(source) &&
       nb::try_cast(source.attr("view")("uint16"), memory.array)) {
     return layout_of(described(memory.array), source, who, DType::bf16);
   }
   refuse(source, who, kToWrite);
+}
+
+// Whether two elements may share memory. Sorted by stride, each axis has to step over all that the
+// shorter strides reach.
+bool may_overlap(const MutableTensorView& view) {
+  std::vector<std::pair<dim_t, dim_t>> steps;  // stride, dim
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    if (view.dim(axis) == 0) return false;
+    if (view.dim(axis) > 1) steps.emplace_back(std::abs(view.strides()[axis]), view.dim(axis));
+  }
+  std::sort(steps.begin(), steps.end());
+  dim_t reached = 0;
+  for (const auto& [stride, dim] : steps) {
+    if (stride <= reached) return true;
+    reached += stride * (dim - 1);
+  }
+  return false;
 }
 
 struct Exported {
@@ -211,9 +257,16 @@ ArrayIn::ArrayIn(nb::handle array, const char* function, const char* name, bool 
 
 ArrayOut::ArrayOut(nb::handle array, const char* function, const char* name)
     : source_(nb::borrow(array)) {
-  const Layout layout =
-      import_array(array, kind_of(array), fmt::format("{}: {}", function, name), false, memory_);
+  const std::string who = fmt::format("{}: {}", function, name);
+  const Layout layout = import_array(array, kind_of(array), who, false, memory_);
   view_ = {layout.data, layout.dtype, layout.shape, layout.strides};
+  if (may_overlap(view_)) {
+    throw nb::value_error(
+        fmt::format("{} has elements that share memory (shape {}, strides {}): what is written to "
+                    "one would be lost by writing to the next",
+                    who, to_tuple_string(view_.shape()), to_tuple_string(view_.strides()))
+            .c_str());
+  }
 }
 
 AnyArray to_python(Tensor&& tensor, Kind kind) {

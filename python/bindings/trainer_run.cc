@@ -72,6 +72,12 @@ class RunCalls {
   }
 
  private:
+  static bool is_true(const nb::object& said) {
+    const int truth = PyObject_IsTrue(said.ptr());
+    if (truth < 0) throw nb::python_error();  // an array of several numbers, say
+    return truth == 1;
+  }
+
   // Ctrl-C ends the run as stop() does, with a checkpoint; KeyboardInterrupt comes after it.
   bool asked_to_stop() {
     const WithGil held;
@@ -83,7 +89,7 @@ class RunCalls {
     }
     bool stops = false;
     if (stop_.given()) {
-      stop_.call([&](const nb::object& said) { stops = PyObject_IsTrue(said.ptr()) == 1; });
+      stop_.call([&](const nb::object& said) { stops = is_true(said); });
     }
     return stops;
   }

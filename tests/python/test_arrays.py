@@ -129,6 +129,22 @@ def test_out_that_does_not_fit_is_an_error():
         cephalo.attend(q, q, q, out=np.zeros((2, 3, 5, 7), np.float32))
 
 
+@pytest.mark.parametrize("strides", [(32, 0), (0, 4), (4, 4), (28, 4), (-28, 4)])
+def test_out_whose_elements_share_memory_is_an_error(strides):
+    q = normal(5, 8)
+    out = np.lib.stride_tricks.as_strided(np.zeros(80, np.float32)[40:], (5, 8), strides)
+    with pytest.raises(ValueError, match=r"attend: out has elements that share memory \(shape \(5, 8\)"):
+        cephalo.attend(q, q, q, out=out)
+    assert not out.any()
+
+
+@pytest.mark.parametrize("shape, axes", [((5, 8), (1, 0)), ((1, 1, 5, 8), (3, 1, 2, 0))])
+def test_out_may_lie_in_any_order(shape, axes):
+    q = normal(*shape)
+    out = np.transpose(np.zeros(np.array(shape)[list(axes)], np.float32), np.argsort(axes))[..., ::-1]
+    assert np.array_equal(cephalo.attend(q, q, q, out=out), cephalo.attend(q, q, q))
+
+
 MASKED = np.ma.masked_array(np.ones((4, 4), np.float32), mask=np.eye(4))
 
 
@@ -149,6 +165,37 @@ MASKED = np.ma.masked_array(np.ones((4, 4), np.float32), mask=np.eye(4))
 def test_a_masked_array_is_refused_by_name(call, who):
     with pytest.raises(TypeError, match=f"{who} is a numpy.ma.MaskedArray, whose mask would be lost"):
         call(MASKED, np.ones((4, 4), np.float32))
+
+
+class Raising:
+    """An array whose producer is interrupted, or out of memory."""
+
+    def __init__(self, error, device_too=False):
+        self.error, self.device_too = error, device_too
+
+    def __dlpack__(self, **options):
+        if self.device_too:
+            raise BufferError
+        raise self.error
+
+    def __dlpack_device__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize("name", ["q", "k", "out"])
+def test_what_is_no_refusal_of_an_array_reaches_the_caller(error, name):
+    a = np.ones((3, 4), np.float32)
+    with pytest.raises(error):
+        cephalo.attend(**{"q": a, "k": a, "v": a, name: Raising(error)})
+
+
+def test_ctrl_c_while_an_array_names_its_device_reaches_the_caller():
+    a = np.ones((3, 4), np.float32)
+    with pytest.raises(KeyboardInterrupt):
+        cephalo.attend(Raising(KeyboardInterrupt, device_too=True), a, a)
+    with pytest.raises(TypeError, match="attend: q is a Raising; an array is needed"):
+        cephalo.attend(Raising(ValueError), a, a)
 
 
 def test_a_mask_keeps_its_array_alive_and_in_place():

@@ -190,6 +190,13 @@ def test_what_a_function_of_a_run_raises_reaches_the_caller():
         t.run(folder=3)
 
 
+def test_a_stop_that_is_neither_true_nor_false_is_an_error():
+    t = trainer()
+    with pytest.raises(ValueError, match="truth value of an array"):
+        t.run(stop=lambda: np.array([1, 2]))
+    assert t.run(stop=lambda: np.array([True])) is False
+
+
 @pytest.mark.parametrize("use", ["update", "step"])
 def test_rows_of_a_validation_may_not_change_the_model(use):
     t = trainer()
