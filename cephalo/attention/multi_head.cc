@@ -225,10 +225,13 @@ void MultiHeadAttention::check_cache(const TensorView& x, const CallOptions& cal
           sizes.num_kv_heads, sizes.head_dim, sizes.v_dim);
   const CacheTokens after = tokens_after(*call.cache, x.dim(-2), call.counts, rung_.name);
   for (std::size_t b = 0; b < after.lengths.size(); ++b) {
-    require(options_.context_length == 0 || after.lengths[b] <= options_.context_length,
+    const dim_t before = after.lengths[b] - after.appended[b];
+    const bool fits = options_.context_length == 0 || after.lengths[b] <= options_.context_length;
+    require(fits || before > 0, "{}: {} tokens exceed context_length ({})", rung_.name,
+            after.appended[b], options_.context_length);
+    require(fits,
             "{}: tokens ({} in the cache and {} new of sequence {}) exceed context_length ({})",
-            rung_.name, after.lengths[b] - after.appended[b], after.appended[b], b,
-            options_.context_length);
+            rung_.name, before, after.appended[b], b, options_.context_length);
   }
 }
 

@@ -15,6 +15,8 @@ namespace cephalo {
 namespace {
 
 void check_length(const GptOptions& o, dim_t before, dim_t tokens) {
+  require(before > 0 || tokens <= o.context_length, "Gpt: {} tokens exceed context_length ({})",
+          tokens, o.context_length);
   require(before + tokens <= o.context_length,
           "Gpt: tokens ({} in the cache and {} new) exceed context_length ({})", before, tokens,
           o.context_length);

@@ -101,6 +101,18 @@ void update(Layer& self, const std::string& name, const AnyArray& value) {
   self.layer->update(name, numbers);
 }
 
+// The book's buffer: 1 where a query may not look. [context_length, context_length]
+AnyArray mask_buffer(const Layer& self) {
+  const MultiHeadAttentionOptions& o = self.layer->options();
+  if (!o.causal || o.context_length == 0) throw nb::attribute_error("mask");
+  Tensor mask = Tensor::empty({o.context_length, o.context_length}, DType::f32);
+  auto* number = mask.mutable_data_as<float>();
+  for (dim_t i = 0; i < o.context_length; ++i) {
+    for (dim_t j = 0; j < o.context_length; ++j) *number++ = j > i ? 1.0F : 0.0F;
+  }
+  return to_python(std::move(mask), kind_without_caller(DType::f32));
+}
+
 // Something that changes the layer, once nobody is calling it.
 template <typename Change>
 auto changing(Change change) {
@@ -154,6 +166,10 @@ void bind_facts(nb::class_<Layer>& layer) {
       .def_prop_ro("parameters", &parameters,
                    nb::sig("def parameters(self) -> dict[str, typing.Any]"),
                    "name -> read-only array over the layer's own memory")
+      .def_prop_ro(
+          "mask", &mask_buffer,
+          "The book's buffer, [context_length, context_length]: 1 above the diagonal, where\n"
+          "a query may not look. Nothing here reads it.")
       .def_prop_ro("parameter_count", [](const Layer& l) { return l.layer->parameter_count(); })
       .def_prop_ro("training", [](const Layer& l) { return l.layer->training(); })
       .def_prop_ro("prepared", [](const Layer& l) { return l.layer->prepared(); })

@@ -13,6 +13,7 @@
 #include "bindings/attend.h"
 #include "bindings/bindings.h"
 #include "bindings/ids.h"
+#include "cephalo/core/fail.h"
 
 namespace cephalo::python {
 namespace {
@@ -27,7 +28,13 @@ AnyArray made(Tensor&& tensor) {
 void construct(RecordedText* self, const nb::object& model, const nb::object& text,
                std::optional<bool> begin, std::optional<int> threads) {
   if (!nb::isinstance<Model>(model)) throw nb::type_error("Recording: model must be a Gpt");
-  const auto ids = nb::cast<const Model&>(model).ids_of(text, begin, kName, "text");
+  const auto& reader = nb::cast<const Model&>(model);
+  const auto ids = reader.ids_of(text, begin, kName, "text");
+  const dim_t most = reader.gpt.options().context_length;
+  require(static_cast<dim_t>(ids.size()) <= most,
+          "{}: the text has {} tokens, the model reads at most {} at once (context_length); give a "
+          "part of it",
+          kName, ids.size(), most);
   new (self) RecordedText(model, ids, threads.value_or(0));
 }
 

@@ -110,6 +110,10 @@ from ._from_torch import from_torch, to_torch_state_dict
 from ._look import Look
 from ._look import look as _look_at_layer
 from ._look_text import HeadLook, TextLook, look
+from ._look_token import TokenLink, TokenLook
+from ._parts import attribute as _attribute
+from ._parts import names as _names
+from ._parts import state_dict as _state_dict
 from ._results import (
     ROW_SUMS,
     AttendGradients,
@@ -123,6 +127,10 @@ from ._results import (
 )
 from ._trace import Step, Trace
 
-MultiHeadAttention.look = _look_at_layer  # and so every rung's
+# And so every rung's.
+MultiHeadAttention.look = _look_at_layer
+MultiHeadAttention.state_dict = _state_dict
+MultiHeadAttention.__getattr__ = _attribute
+MultiHeadAttention.__dir__ = _names
 
 __all__ = [name for name in dir() if not name.startswith("_")] + ["__version__"]

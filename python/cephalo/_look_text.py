@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from . import _cephalo
 from ._html import CAPTION, STYLE, colour, escape, legend, save_page, short
 from ._look import EXACT, Look
+from ._look_token import TokenLink, TokenLook, find_token
 
 PROBE = 50  # tokens of the probe, where they fit
 _CELLS = 24  # of a small map, at most
@@ -59,16 +60,19 @@ class TextLook:
                    for i, row in enumerate(weights)]
         return Look(self.title, [visible], self.tokens, self.tokens, pooled, [name])
 
-    def token(self, index):
-        """What one token, by its index, looks at most in each head: (layer, head, key, weight), ...
-        the strongest first."""
-        found = []
+    def token(self, token):
+        """What one token looks at most in each head -> TokenLook
+
+        token: its index, or its name; of several with that name the first is shown.
+        """
+        index, others = find_token(self.tokens, token)
+        links = []
         for layer in range(self.recording.num_layers):
-            rows = self.recording.weights(layer, rows=[range(len(self.tokens))[index]]).tolist()
+            rows = self.recording.weights(layer, rows=[index]).tolist()
             for head, (row,) in enumerate(rows):
                 key = max(range(len(row)), key=row.__getitem__)
-                found.append((layer, head, key, row[key]))
-        return sorted(found, key=lambda link: -link[3])
+                links.append(TokenLink(layer, head, key, row[key]))
+        return TokenLook(self.tokens, index, others, sorted(links, key=lambda link: -link.weight))
 
     def picture(self, layer=None, head=None):
         """A Picture of the heads (of one layer, of one head), to save as PNG."""

@@ -279,7 +279,7 @@ TEST(GptTest, A14_ids_outside_the_vocabulary_are_named) {
 TEST(GptTest, errors_name_the_rule_and_the_numbers) {
   const Gpt model(small_options());
   EXPECT_EQ(error_of([&] { model(random_ids({41}, 97)); }),
-            "Gpt: tokens (0 in the cache and 41 new) exceed context_length (40)");
+            "Gpt: 41 tokens exceed context_length (40)");
   GptCache cache = model.new_cache(1);
   model(random_ids({1, 38}, 97), {.cache = &cache});
   EXPECT_EQ(error_of([&] {

@@ -129,6 +129,52 @@ def test_a_text_is_looked_at():
         look.head(2, 0)
 
 
+def test_a_token_is_looked_at_by_index_or_by_name():
+    look = looked()
+    last = look.token(-1)
+    assert (last.index, last.name) == (len(look.tokens) - 1, look.tokens[-1]) and len(last) == 4
+    assert list(last) == sorted(last, key=lambda link: -link.weight)
+    for layer, head, key, weight in last:
+        row = look.recording.weights(layer)[head][-1]
+        assert key == row.argmax() and weight == row.max()
+    name = look.tokens[1]
+    places = [i for i, token in enumerate(look.tokens) if token == name]
+    assert len(places) > 1
+    named = look.token(name)
+    assert named.index == look.token(" " + name).index == places[0] and named.others == places[1:]
+    assert list(named) == list(look.token(np.int64(places[0])))
+
+
+def test_a_token_shows_itself_as_text():
+    look = cephalo.TokenLook(["<|endoftext|>", "The", "cat", "it", "it"], 3, [4],
+                             [cephalo.TokenLink(0, 1, 2, 0.75), cephalo.TokenLink(1, 0, 1, 0.5)])
+    assert repr(look) == ('token 3 "it" looks at\n'
+                          "  layer 0 head 1  cat  0.75  (token 2)\n"
+                          "  layer 1 head 0  The  0.50  (token 1)\n"
+                          '"it" is also token 4')
+
+
+@pytest.mark.parametrize("wanted, error, text", [
+    ("dog", ValueError, "look: no token is 'dog'; they are <|endoftext"),
+    (99, IndexError, "look: there is no token 99; the text has "),
+    (1.5, TypeError, "look: a token is asked for by its index or its name, not by float"),
+])
+def test_a_token_that_is_not_there_is_named(wanted, error, text):
+    with pytest.raises(error) as raised:
+        looked().token(wanted)
+    assert str(raised.value).startswith(text)
+
+
+def test_a_text_that_is_too_long_is_named():
+    gpt = text_gpt()
+    most = gpt.context_length
+    with pytest.raises(ValueError, match=rf"^Recording: the text has \d+ tokens, the model reads at most "
+                                         rf"{most} at once \(context_length\)"):
+        cephalo.look("the cat " * most, gpt)
+    with pytest.raises(ValueError, match=rf"^Gpt: {most + 1} tokens exceed context_length \({most}\)$"):
+        gpt([1] * (most + 1))
+
+
 def test_its_page_stands_alone(tmp_path):
     look = looked("<i>cat</i>&\"dog")
     page = pages.self_contained(look._repr_html_())

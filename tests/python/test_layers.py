@@ -138,6 +138,48 @@ def test_parameters_are_read_only_views_and_change_by_update():
         layer.update("nothing", np.zeros(7, np.float32))
 
 
+def test_a_layer_has_the_names_of_the_books_class():
+    mha = cephalo.MultiHeadAttention(6, 8, 5, 0.0, 2, seed=1)
+    assert np.shares_memory(mha.W_query.weight, mha.parameters["W_query.weight"])
+    assert mha.W_query.bias is None and mha.out_proj.bias.shape == (8,)
+    assert repr(mha.W_query) == "W_query(weight: (8, 6))"
+    assert repr(mha.out_proj) == "out_proj(weight: (8, 8), bias: (8,))"
+    assert np.array_equal(mha.mask, np.triu(np.ones((5, 5), np.float32), 1))
+    assert {"W_query", "out_proj", "mask", "state_dict"} <= set(dir(mha))
+    state = mha.state_dict()
+    assert list(state) == ["mask", "W_query.weight", "W_key.weight", "W_value.weight",
+                           "out_proj.weight", "out_proj.bias"]
+    assert np.shares_memory(state["W_key.weight"], mha.W_key.weight)
+
+
+def test_every_rung_has_its_parts_by_name():
+    wrapper = cephalo.HeadWrapper(6, 4, 5, 0.0, 3, seed=1)
+    assert len(wrapper.heads) == 3 and wrapper.heads[-1].W_key.weight.shape == (4, 6)
+    assert list(wrapper.state_dict())[:3] == ["heads.0.mask", "heads.0.W_query.weight",
+                                              "heads.0.W_key.weight"]
+    assert cephalo.SelfAttention(6, 4, form="raw", seed=1).W_query.shape == (6, 4)
+    fast = cephalo.FastMultiHeadAttention(8, 2, seed=1)
+    assert fast.qkv_proj.weight.shape == (24, 8) and set(fast.state_dict()) == set(fast.parameters)
+    for rung in (wrapper, fast):
+        for name, array in rung.parameters.items():
+            part = rung
+            for step in name.split("."):
+                part = part[int(step)] if step.isdigit() else getattr(part, step)
+            assert np.shares_memory(part, array), name
+
+
+@pytest.mark.parametrize("use, text", [
+    (lambda mha: mha.W_q, "'MultiHeadAttention' object has no attribute 'W_q'; its parameters are in "
+                          "W_query, W_key, W_value, out_proj"),
+    (lambda mha: mha.W_query.gain, "W_query has no gain; it has weight"),
+    (lambda mha: setattr(mha.W_query, "weight", 0), r"W_query.weight is set by update\('W_query.weight'"),
+    (lambda mha: mha.mask, "this MultiHeadAttention has no mask: causal=True, context_length=0"),
+])
+def test_a_part_that_is_not_there_is_named(use, text):
+    with pytest.raises(AttributeError, match=text):
+        use(cephalo.MultiHeadAttention(6, 8, 0, 0.0, 2, seed=1))
+
+
 def test_dropout_acts_in_training_alone():
     layer = cephalo.MultiHeadAttention(8, 8, 16, 0.5, 2, seed=1)
     x = normal(1, 6, 8)
