@@ -30,6 +30,10 @@ def sources():
     return [p for p in (ROOT / "cephalo").rglob("*") if p.suffix in (".h", ".cc", ".in")]
 
 
+def bindings():
+    return sorted((ROOT / "python" / "bindings").glob("*.*"))
+
+
 class Layering(unittest.TestCase):
     def test_includes_point_one_way(self):
         self.assertGreater(len(sources()), 30)
@@ -55,7 +59,22 @@ class Layering(unittest.TestCase):
     def test_threads_appear_in_one_place(self):
         for path in sources():
             if path.name != "parallel.cc":
-                self.assertNotRegex(path.read_text(), r"#include <(thread|pthread\.h)>", path)
+                self.assertNotIn("#include <thread>", path.read_text(), path)
+            if path.name not in ("parallel.cc", "turn.cc"):  # both hear of forks
+                self.assertNotIn("#include <pthread.h>", path.read_text(), path)
+
+    def test_what_is_locked_knows_of_forks(self):
+        """By core/turn.h. The pool has a mutex, which a forked child never sees."""
+        for path in [*sources(), *bindings()]:
+            if path.name != "parallel.cc":
+                self.assertNotRegex(path.read_text(), r"std::(\w+_)?mutex\b", path)
+
+    def test_bindings_let_go_of_the_gil_in_their_own_way(self):
+        """By bindings/gil.h: nanobind's classes abort in a thread that Python ends."""
+        self.assertGreater(len(bindings()), 30)
+        for path in bindings():
+            if path.name != "gil.h":
+                self.assertNotRegex(path.read_text(), r"\bgil_scoped_", path)
 
 
 if __name__ == "__main__":

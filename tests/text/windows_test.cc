@@ -2,10 +2,15 @@
 #include "cephalo/text/windows.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <numeric>
 #include <set>
+#include <thread>
 
 #include "cephalo/core/error.h"
 #include "tests/support/files.h"
@@ -191,7 +196,8 @@ TEST(WindowsTest, half_of_the_repeated_rows_return_to_earlier_sentences) {
       distances.insert(before - ids.rbegin() - std::ssize(ids) + static_cast<dim_t>(place) + 1);
     }
   }
-  EXPECT_NEAR(2 * returning, static_cast<int>(windows.count()), 70);  // five standard deviations of 195 rows
+  EXPECT_NEAR(2 * returning, static_cast<int>(windows.count()),
+              70);  // five standard deviations of 195 rows
   EXPECT_NEAR(static_cast<double>(copied) / (257.0 * returning), 0.5, 0.1);
   EXPECT_GE(*distances.begin(), 5);
   EXPECT_LE(*distances.rbegin(), 100);
@@ -341,6 +347,36 @@ TEST_F(TokenFileTest, A14_ids_outside_of_the_vocabulary) {
             }),
             "TokensInMemory: id 3 at position 2 is outside of vocab_size 3");
 }
+
+#if !defined(__SANITIZE_THREAD__)  // TSan does not follow a fork of a process with threads
+TEST(WindowsTest, a_forked_child_is_told_that_another_thread_was_using_them) {
+  const Windows windows(counting(dim_t{1} << 20),
+                        {.context_length = 1, .shuffle = true, .order = ShuffleOrder::torch});
+  std::atomic<bool> done{false};
+  std::thread other([&] {  // a new epoch with every row: it is shuffling nearly all the time
+    for (std::int64_t epoch = 0; !done; ++epoch) row_of(windows, epoch * windows.rows_per_epoch());
+  });
+  bool told = false;
+  for (int fork_number = 0; fork_number < 50 && !told; ++fork_number) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      const std::string said = error_of([&] { row_of(windows, 0); });
+      _exit(said.starts_with("Windows: another thread was using it when this process was forked")
+                ? 7
+                : 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status)) << "the child waited for a thread that it has not";
+    told = WEXITSTATUS(status) == 7;
+  }
+  done = true;
+  other.join();
+  EXPECT_TRUE(told);
+}
+#endif
 
 }  // namespace
 }  // namespace cephalo
