@@ -59,6 +59,7 @@
 #include "cephalo/train/sgd.h"
 #include "cephalo/train/trainer.h"
 #include "cephalo/view/colour.h"
+#include "cephalo/view/head_links.h"
 #include "cephalo/view/head_metrics.h"
 #include "cephalo/view/head_picture.h"
 #include "cephalo/view/picture.h"

@@ -20,7 +20,8 @@ install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         PATTERN "byte_alphabet.h" EXCLUDE PATTERN "pre_split.h" EXCLUDE
         PATTERN "unicode_classes.h" EXCLUDE
         PATTERN "builtin_files.h" EXCLUDE PATTERN "font.h" EXCLUDE
-        PATTERN "split_shapes.h" EXCLUDE)
+        PATTERN "split_shapes.h" EXCLUDE
+        PATTERN "row_blocks.h" EXCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/generated/cephalo/core/version.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo/core)
 

@@ -4,13 +4,13 @@
 #include <cmath>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/view/row_blocks.h"
 
 namespace cephalo {
 namespace {
 
 constexpr dim_t kShortestProbe = 25;
 constexpr dim_t kFewestDraws = 4;
-constexpr dim_t kBlockRows = 128;  // of weights that are there at a time
 
 constexpr double kLabelScore = 0.4;
 constexpr double kSinkScore = 0.5;
@@ -66,19 +66,6 @@ void add_share(const Score& from, double share, Score& to) {
   to.value += share * from.value;
   to.uniform += share * from.uniform;
   to.rows += from.rows;
-}
-
-// Weights of all rows that see more than one key, some rows at a time: visit(weights, first row),
-// weights: [heads, rows, tokens].
-template <typename Visit>
-void for_row_blocks(const Recording& recording, dim_t layer, const std::vector<dim_t>& heads,
-                    const Visit& visit) {
-  for (dim_t begin = 1; begin < recording.tokens(); begin += kBlockRows) {
-    WeightsSelection selection{.heads = heads};
-    const dim_t end = std::min(begin + kBlockRows, recording.tokens());
-    for (dim_t i = begin; i < end; ++i) selection.rows.push_back(i);
-    visit(recording.weights(layer, selection), selection.rows);
-  }
 }
 
 }  // namespace
@@ -261,25 +248,6 @@ double jensen_shannon(const TensorView& a, const TensorView& b) {
     if (q > 0.0) sum += 0.5 * q * std::log(q / middle);
   }
   return std::max(sum, 0.0);  // rounding alone makes it negative
-}
-
-std::vector<Link> strongest_links(const Recording& recording, const HeadPlace& place, dim_t count) {
-  std::vector<Link> links;
-  for_row_blocks(recording, place.layer, {place.head},
-                 [&](const Tensor& weights, const std::vector<dim_t>& rows) {
-                   for (std::size_t k = 0; k < rows.size(); ++k) {
-                     const TensorView row = weights[0][static_cast<dim_t>(k)];
-                     Link link{rows[k], 0, row.at({0})};
-                     for (dim_t j = 1; j < row.dim(0); ++j) {
-                       if (row.at({j}) > link.weight) link = {rows[k], j, row.at({j})};
-                     }
-                     links.push_back(link);
-                   }
-                 });
-  std::stable_sort(links.begin(), links.end(),
-                   [](const Link& a, const Link& b) { return a.weight > b.weight; });
-  links.resize(std::min(links.size(), static_cast<std::size_t>(std::max<dim_t>(count, 0))));
-  return links;
 }
 
 double head_divergence(const Recording& a, const HeadPlace& head_a, const Recording& b,

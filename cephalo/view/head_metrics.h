@@ -104,14 +104,6 @@ struct HeadPlace {
   dim_t layer;
   dim_t head;
 };
-// For each query that sees more than one key, the key it looks at most; the strongest `count` of
-// these, strongest first.
-struct Link {
-  dim_t query;
-  dim_t key;
-  double weight;
-};
-std::vector<Link> strongest_links(const Recording& recording, const HeadPlace& place, dim_t count);
 
 // How differently two heads look at texts of the same length: the mean over rows of the
 // Jensen–Shannon divergence, some rows at a time.

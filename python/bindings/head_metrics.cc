@@ -8,6 +8,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -19,6 +21,7 @@
 #include "bindings/ids.h"
 #include "bindings/random.h"
 #include "bindings/recording.h"
+#include "cephalo/view/head_links.h"
 
 namespace cephalo::python {
 namespace {
@@ -71,10 +74,16 @@ std::vector<HeadReport> reports(const RecordedText& recording, const Probe& prob
 }
 
 using Links = std::vector<std::tuple<dim_t, dim_t, double>>;
-Links links(const RecordedText& recording, dim_t layer, dim_t head, dim_t count) {
+Links links(const RecordedText& recording, dim_t layer, dim_t head, dim_t count,
+            const std::optional<std::string>& label) {
+  const auto* found = std::find_if(std::begin(kHeadLabels), std::end(kHeadLabels),
+                                   [&](HeadLabel l) { return label && *label == name(l); });
+  require(!label || found != std::end(kHeadLabels), "strongest_links: there is no label '{}'",
+          label.value_or(""));
   Links strongest;
   for (const Link& link : asked(recording, [&](const Recording& r) {
-         return strongest_links(r, {layer, head}, count);
+         return label ? counted_links(r, {layer, head}, *found, count)
+                      : strongest_links(r, {layer, head}, count);
        })) {
     strongest.emplace_back(link.query, link.key, link.weight);
   }
@@ -180,8 +189,9 @@ void bind_head_metrics(nb::module_& m) {
   m.def("report_heads", &reports, "recording"_a, "probe"_a = Probe(),
         "HeadReport of every head, layer by layer. probe: of probe_heads");
   m.def("strongest_links", &links, "recording"_a, "layer"_a, "head"_a, "count"_a = 3,
+        "label"_a = nb::none(),
         "For each query that sees more than one key the key it looks at most; the strongest of\n"
-        "these: (query, key, weight), ...");
+        "these: (query, key, weight), ... With a label, among the keys that its score counts.");
   m.def(
       "first_token_share",
       [](const RecordedText& recording, dim_t layer) {

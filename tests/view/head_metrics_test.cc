@@ -12,6 +12,7 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/core/random.h"
+#include "cephalo/view/head_links.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {
