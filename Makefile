@@ -4,6 +4,8 @@ FUZZ_RUNS ?= 1000000
 READERS := safetensors npy index vocabulary config tokens checkpoint
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
+# It repeats itself, so that heads which look for repeats have something to find.
+DEMO_TEXT := Peter Rabbit met Jemima. Peter Rabbit met Jemima. Peter
 
 .PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-long test-torch test-tokenizer \
         fuzz build wheel bench-peers bench-tokenizer bench docs fmt lint deps clean
@@ -15,7 +17,7 @@ demo: ## install what is missing, build, show what every head of a model looks a
 	@tools/deps build
 	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF
 	@cmake --build $(BUILD) --target cephalo_cli
-	@$(BUILD)/cli/cephalo look "The cat sat on the mat"
+	@$(BUILD)/cli/cephalo look "$(DEMO_TEXT)"
 
 build: ## the library, the program, the Python package, the tests
 	@tools/deps build test python

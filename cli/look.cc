@@ -13,6 +13,7 @@
 #include "cli/numbers.h"
 #include "cli/pieces.h"
 #include "cli/terminal.h"
+#include "cli/text_input.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
@@ -21,7 +22,8 @@ namespace {
 constexpr dim_t kProbeLength = 50;
 
 struct Flags {
-  std::string text, layer, head, token, png;
+  TextInput input;
+  std::string layer, head, token, png;
   std::string seed = "123", top = "5", threads = "0";
   ModelFlags model;
   bool all = false, json = false, force = false, no_begin = false;
@@ -54,8 +56,8 @@ void check_flags(const Flags& flags) {
   if (!flags.png.empty() && !flags.token.empty()) {
     throw UsageError("--png: shows heads, not one token; leave --token out");
   }
-  if (flags.png == "-") {
-    throw UsageError("--png: '-' is no place for a picture; name a file (./- is one)");
+  if (!flags.png.empty() && !flags.png.ends_with(".png")) {
+    throw UsageError(fmt::format("--png: writes a PNG file; '{}' does not end in .png", flags.png));
   }
 }
 
@@ -84,8 +86,9 @@ dim_t find_token(const LookRun& run, const std::string& wanted) {
                   wanted, run.recording.tokens() - 1, known));
 }
 
-std::vector<std::int64_t> ids_of(const Flags& flags, const TextModel& model) {
-  std::vector<std::int64_t> ids = model.encode(flags.text, !flags.no_begin);
+std::vector<std::int64_t> ids_of(const std::string& text, const Flags& flags,
+                                 const TextModel& model) {
+  std::vector<std::int64_t> ids = model.encode(text, !flags.no_begin);
   if (ids.empty()) throw UsageError("TEXT: is empty, and no token was put before it");
   const dim_t longest = model.gpt.options().context_length;
   if (std::ssize(ids) > longest) {
@@ -108,7 +111,7 @@ std::optional<ProbeOptions> probe_for(const Flags& flags, const TextModel& model
 }
 
 void save_picture(const Flags& flags, const LookRun& run, const Selection& chosen) {
-  const PictureText text{run.text, run.model_name, run.labels};
+  const PictureText text{on_one_line(run.text), run.model_name, run.labels};
   std::vector<HeadReport> heads = run.heads;
   if (chosen.layer) {
     std::erase_if(heads, [&](const HeadReport& h) { return h.layer != *chosen.layer; });
@@ -140,12 +143,13 @@ void look(const Flags& flags) {
   check_flags(flags);
   const int threads = static_cast<int>(parse_integer("--threads", flags.threads, 0, 1024));
   const dim_t top = parse_integer("--top", flags.top, 1, 100);
+  const std::string text = flags.input.read();
   TextModel model = flags.model.load();
   const Selection chosen = selection_of(flags, model.gpt.options());
-  const std::vector<std::int64_t> ids = ids_of(flags, model);
+  const std::vector<std::int64_t> ids = ids_of(text, flags, model);
   model.gpt.prepare();
   const Recording recording(model.gpt, ids, threads);
-  LookRun run{.text = flags.text,
+  LookRun run{.text = text,
               .model_name = model.name,
               .model = model,
               .recording = recording,
@@ -181,17 +185,17 @@ Verb add_look(CLI::App& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* verb =
       program.add_subcommand("look", "What every head of a model looks at, and what comes next");
-  verb->add_option("TEXT", flags->text, "The text to run through the model")->required();
+  flags->input.add_to(*verb, "TEXT", "The text to run through the model; - reads it from stdin");
   flags->model.add_to(*verb);
   const auto option = [&](const char* name, std::string& value, const char* type,
                           const char* help) {
     verb->add_option(name, value, help)->type_name(type)->capture_default_str();
   };
-  option("--layer", flags->layer, "N", "The heads of this layer, with their numbers");
+  option("--layer", flags->layer, "N", "The same for the heads of this layer");
   option("--head", flags->head, "N", "With --layer: this head in full, weight by weight");
-  verb->add_flag("--all", flags->all, "Every head with its numbers");
+  verb->add_flag("--all", flags->all, "Every head: its map, its numbers, its links");
   option("--token", flags->token, "TOKEN", "What this token looks at in every head; or its index");
-  option("--top", flags->top, "N", "So many of the likeliest next tokens");
+  option("--top", flags->top, "N", "How many next tokens to show");
   option("--png", flags->png, "FILE", "A picture of the heads, or of the one of --layer --head");
   verb->add_flag("--force", flags->force, "Replace FILE if it exists");
   verb->add_flag("--json", flags->json, "The same as JSON; --all and --layer add the weights");
@@ -211,7 +215,8 @@ Verb add_look(CLI::App& program) {
       "  cephalo look \"The cat sat on the mat\"\n"
       "  cephalo look \"The cat sat on the mat\" --token sat\n"
       "  cephalo look \"The cat sat on the mat\" --layer 0 --head 3\n"
-      "  cephalo look \"The cat sat on the mat\" --png heads.png");
+      "  cephalo look \"The cat sat on the mat\" --png heads.png\n"
+      "  cephalo look --file page.txt --layer 3");
   return [flags] { look(*flags); };
 }
 

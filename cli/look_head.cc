@@ -86,7 +86,7 @@ std::string metrics_table(const LookRun& run, const HeadReport& head) {
   const HeadMetrics& m = head.text;
   std::string out = "mean over the rows of this text\n";
   out += score_line("previous", m.previous, "on the token before");
-  out += score_line("first", m.first, "on the first token");
+  out += score_line("sink", m.first, "on the first token");
   const double moved =
       first_token_share(run.recording, head.layer)[static_cast<std::size_t>(head.head)];
   out += fmt::format("  {:<18} {:.3f} of what it adds comes from the first token\n",
@@ -94,7 +94,7 @@ std::string metrics_table(const LookRun& run, const HeadReport& head) {
   out += score_line("current", m.current, "on itself");
   out += score_line("duplicate", m.duplicate, "on the same token earlier, in rows that have one");
   out += score_line("induction", m.induction, "on what followed the same token earlier");
-  out += score_line("entropy", m.entropy, "of 1: looks at all alike");
+  out += score_line("entropy", m.entropy, "from 0, one token alone, to 1, all alike");
   out += fmt::format("  {:<18} {:.2f}  tokens that it looks at\n", "effective tokens",
                      m.effective_tokens);
   out += fmt::format("  {:<18} {:.3f} largest weight of a row\n", "confidence", m.confidence);

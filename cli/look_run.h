@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cephalo/model/text_model.h"
+#include "cephalo/view/head_links.h"
 #include "cephalo/view/head_metrics.h"
 #include "cephalo/view/recording.h"
 #include "cephalo/view/terminal.h"
@@ -29,9 +30,9 @@ struct LookRun {
   }
 };
 
-// All heads at a glance, the best one of each pattern, and what comes next.
+// The tokens, the maps that show something, every head's labels, what comes next.
 std::string look_at_model(const LookRun& run, const TerminalStyle& style);
-// A line of numbers and one of links for each head; of one layer or of all.
+// A map, a line of numbers and one of links for each head; of one layer or of all.
 std::string look_at_heads(const LookRun& run, std::optional<dim_t> layer,
                           const TerminalStyle& style);
 // One head in full.

@@ -4,37 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "cli/look_grid.h"
 #include "cli/look_run.h"
+#include "cli/look_words.h"
 #include "cli/pieces.h"
 #include "cli/terminal.h"
 
 namespace cephalo::cli {
 namespace {
 
-constexpr dim_t kNarrowestMap = 9;  // "induction"
-constexpr dim_t kMostListed = 48;   // tokens in the table at the top
-constexpr std::size_t kIndent = 2;
-constexpr const char* kDisclaimer =
-    "A label is a pattern of the weights, not an effect on the output.";
-
-std::string place_name(dim_t layer, dim_t head) {
-  return fmt::format("L{} H{}", layer, head);
-}
+constexpr dim_t kMostListed = 48;  // tokens in the table at the top
 
 std::string in_short(const Score& score) {
   return score.rows > 0 ? short_weight(score.value) : "-";
-}
-
-std::string padded(const std::string& text, std::size_t shown, std::size_t width) {
-  return text + std::string(width - std::min(width, shown), ' ');
-}
-std::string padded(const std::string& text, std::size_t width) {
-  return padded(text, display_width(text), width);
-}
-
-std::string without_end(std::string line) {
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line + "\n";
 }
 
 std::string headline(const LookRun& run, const TerminalStyle& style) {
@@ -43,7 +25,7 @@ std::string headline(const LookRun& run, const TerminalStyle& style) {
       fmt::format("{}: {} layers x {} heads", printable(run.model_name), o.num_layers, o.num_heads),
       static_cast<std::size_t>(style.width), style.utf8);
   const auto width = static_cast<std::size_t>(style.width);
-  const std::string text = cut(printable(run.text), width, style.utf8);
+  const std::string text = cut(on_one_line(run.text), width, style.utf8);
   const std::size_t used = display_width(text) + display_width(what);
   if (used + 2 > width) return bold(text, style) + "\n" + what + "\n";
   return bold(text, style) + std::string(width - used, ' ') + what + "\n";
@@ -91,183 +73,6 @@ std::string token_table(const LookRun& run, const TerminalStyle& style) {
   return table;
 }
 
-// The columns of one head in the grid of all.
-struct GridCell {
-  std::string name;
-  std::vector<std::string> labels;
-  std::vector<std::string> map;
-};
-
-GridCell grid_cell(const LookRun& run, const HeadReport& head, dim_t cells,
-                   const TerminalStyle& style) {
-  GridCell cell{fmt::format("H{}", head.head), {}, {}};
-  std::vector<LabelScore> labels = head.labels;
-  std::stable_sort(labels.begin(), labels.end(),
-                   [](const LabelScore& a, const LabelScore& b) { return a.score > b.score; });
-  if (!labels.empty()) cell.name += " " + short_weight(labels[0].score);
-  for (const LabelScore& label : labels) cell.labels.emplace_back(name(label.label));
-  cell.map = draw_map(run.recording.pooled(head.layer, head.head, cells).largest, style);
-  return cell;
-}
-
-std::string draw_grid_row(const std::vector<GridCell>& row, dim_t column, dim_t cells,
-                          const TerminalStyle& style) {
-  const auto width = static_cast<std::size_t>(column);
-  std::size_t labels = 0;
-  for (const GridCell& cell : row) labels = std::max(labels, cell.labels.size());
-  std::string out;
-  std::string line;
-  for (const GridCell& cell : row) line += padded(cell.name, width);
-  out += without_end(line);
-  for (std::size_t k = 0; k < labels; ++k) {
-    line.clear();
-    for (const GridCell& cell : row) {
-      const std::string label = k < cell.labels.size() ? cell.labels[k] : "";
-      line += padded(bold(label, style), label.size(), width);
-    }
-    out += without_end(line);
-  }
-  for (std::size_t k = 0; k < row[0].map.size(); ++k) {
-    line.clear();
-    for (const GridCell& cell : row) {
-      line += padded(cell.map[k], static_cast<std::size_t>(cells), width);
-    }
-    out += without_end(line);
-  }
-  return out;
-}
-
-std::string draw_grid(const LookRun& run, const TerminalStyle& style) {
-  const dim_t num_heads = run.recording.num_heads();
-  const dim_t per_row = std::clamp<dim_t>(style.width / (kNarrowestMap + 1), 1, num_heads);
-  const dim_t widest = std::max(run.recording.tokens(), kNarrowestMap) + 1;
-  const dim_t column = std::clamp(style.width / per_row, kNarrowestMap + 1, widest);
-  const dim_t cells = std::min(run.recording.tokens(), column - 1);
-  const char* arrow = style.utf8 ? "→" : "->";
-  std::string out = fmt::format("row = query, looks at {} column = key", arrow);
-  out += (style.width < 70 ? "\n" : "   ") + legend(style) + "\n";
-  if (cells < run.recording.tokens()) {
-    out += wrapped(fmt::format("a cell shows the largest weight of about {0} x {0}",
-                               (run.recording.tokens() + cells - 1) / cells),
-                   static_cast<std::size_t>(style.width));
-  }
-  std::vector<GridCell> row;
-  for (const HeadReport& head : run.heads) {
-    if (head.head == 0) out += "\n" + bold(fmt::format("layer {}", head.layer), style) + "\n";
-    row.push_back(grid_cell(run, head, cells, style));
-    if (std::ssize(row) < per_row && head.head + 1 < num_heads) continue;
-    out += draw_grid_row(row, column, cells, style);
-    row.clear();
-  }
-  return out + "\n";
-}
-
-std::string link_text(const LookRun& run, const Link& link, const TerminalStyle& style) {
-  constexpr std::size_t kLongest = 9;
-  const auto label = [&](dim_t token) {
-    return cut(run.labels[static_cast<std::size_t>(token)], kLongest, style.utf8);
-  };
-  return fmt::format("{} {} {} {}", label(link.query), style.utf8 ? "→" : "->", label(link.key),
-                     short_weight(link.weight));
-}
-
-// Where a head looks while it has nothing to find is no example of what it finds.
-bool looks_for_repeats(HeadLabel label) {
-  return label == HeadLabel::induction || label == HeadLabel::duplicate;
-}
-
-// The strongest links that fit, in the order of the text.
-std::string links_line(const LookRun& run, const HeadPlace& place, bool without_first,
-                       const TerminalStyle& style) {
-  constexpr dim_t kMost = 12;
-  const dim_t most = without_first ? run.recording.tokens() + kMost : kMost;
-  std::vector<Link> chosen;
-  std::size_t used = kIndent;
-  for (const Link& link : strongest_links(run.recording, place, most)) {
-    if (without_first && link.key == 0) continue;
-    used += display_width(link_text(run, link, style)) + 3;
-    if (used > static_cast<std::size_t>(style.width) + 3) break;
-    chosen.push_back(link);
-  }
-  std::sort(chosen.begin(), chosen.end(),
-            [](const Link& a, const Link& b) { return a.query < b.query; });
-  std::string line;
-  for (const Link& link : chosen) line += (line.empty() ? "" : "   ") + link_text(run, link, style);
-  return line;
-}
-
-// The score on this text of a label that comes from the probe.
-const Score& score_here(const HeadReport& head, HeadLabel label) {
-  return label == HeadLabel::induction ? head.text.induction : head.text.duplicate;
-}
-
-// Beside the score of a label: what else is known of it.
-std::vector<std::string> remarks(const LookRun& run, const HeadReport& head, HeadLabel label) {
-  if (label == HeadLabel::sink) {
-    const std::vector<double> shares = first_token_share(run.recording, head.layer);
-    return {"on the first token,",
-            fmt::format("{:.2f} of what it adds", shares[static_cast<std::size_t>(head.head)])};
-  }
-  if (!looks_for_repeats(label)) return {};
-  const Score& here = score_here(head, label);
-  if (here.rows == 0) return {"on the probe;", "nothing repeats here"};
-  return {"on the probe,", fmt::format("{:.2f} here", here.value)};
-}
-
-// Words in lines of at most `width` columns, the next ones indented.
-std::string in_lines(const std::string& begin, const std::vector<std::string>& words,
-                     std::size_t indent, std::size_t width) {
-  std::string out = begin;
-  std::size_t used = indent + display_width(begin);
-  for (const std::string& word : words) {
-    if (used + 1 + display_width(word) > width) {
-      out += "\n" + std::string(indent, ' ') + word;
-      used = indent + display_width(word);
-    } else {
-      out += " " + word;
-      used += 1 + display_width(word);
-    }
-  }
-  return out;
-}
-
-// The heads that have a label, the clearest first.
-std::vector<std::pair<double, const HeadReport*>> heads_with(const LookRun& run, HeadLabel label) {
-  std::vector<std::pair<double, const HeadReport*>> found;
-  for (const HeadReport& head : run.heads) {
-    for (const LabelScore& each : head.labels) {
-      if (each.label == label) found.emplace_back(each.score, &head);
-    }
-  }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  return found;
-}
-
-// The head that shows a pattern most clearly, for every pattern that there is.
-std::string best_heads(const LookRun& run, const TerminalStyle& style) {
-  std::string out;
-  for (const HeadLabel label : kHeadLabels) {
-    const auto found = heads_with(run, label);
-    if (found.empty()) continue;
-    const auto& [score, head] = found.front();
-    std::vector<std::string> words = remarks(run, *head, label);
-    if (found.size() > 1) {
-      words.push_back(fmt::format("(and {} more)", found.size() - 1));
-    }
-    constexpr std::size_t kColumn = 11;
-    out += bold(fmt::format("{:<10}", name(label)), style) + " " +
-           in_lines(fmt::format("{} {:.2f}", place_name(head->layer, head->head), score), words,
-                    kColumn, static_cast<std::size_t>(style.width)) +
-           "\n";
-    if (label == HeadLabel::diffuse) continue;  // it has no strong links
-    if (looks_for_repeats(label) && score_here(*head, label).rows == 0) continue;
-    out +=
-        "  " + links_line(run, {head->layer, head->head}, looks_for_repeats(label), style) + "\n";
-  }
-  return out.empty() ? "no head shows a pattern that has a name here\n" : out;
-}
-
 std::string next_tokens(const LookRun& run, const TerminalStyle& style) {
   std::string out = bold("next token", style) + "\n";
   std::size_t width = 0;
@@ -304,42 +109,58 @@ std::string labels_in_words(const HeadReport& head) {
   return words;
 }
 
+// The line of a head in the table of numbers, its labels and its strongest links.
+std::string numbers_of(const LookRun& run, const HeadReport& head, const TerminalStyle& style) {
+  constexpr dim_t kMostLinks = 12;
+  const HeadMetrics& m = head.text;
+  const auto both = [&](const Score& here, const Score ProbeScores::*probe) {
+    return (head.probe ? in_short((*head.probe).*probe) : "-") + "/" + in_short(here);
+  };
+  std::string out = fmt::format(
+      "{:<7}{:>8} {:>4} {:>7} {:>9} {:>9} {:>7} {:>6.1f} {:>7} {:>8.1f}\n", place_name(head),
+      in_short(m.previous), in_short(m.first), in_short(m.current),
+      both(m.duplicate, &ProbeScores::duplicate), both(m.induction, &ProbeScores::induction),
+      in_short(m.entropy), m.effective_tokens, short_weight(m.confidence), m.distance);
+  if (!head.labels.empty()) out += "  " + bold(labels_in_words(head), style) + "\n";
+  const auto links = strongest_links(run.recording, {head.layer, head.head}, kMostLinks);
+  return out + "  " + links_line(run, links, style) + "\n";
+}
+
 }  // namespace
 
 std::string look_at_model(const LookRun& run, const TerminalStyle& style) {
+  const auto width = static_cast<std::size_t>(style.width);
+  const std::vector<const HeadReport*> shown = heads_to_show(run, style.width);
   std::string out = headline(run, style) + "\n" + token_table(run, style) + "\n";
-  out += draw_grid(run, style);
-  out += best_heads(run, style) + "\n" + next_tokens(run, style) + "\n";
+  out += what_one_sees(run, style) + "\n";
+  out += map_caption(run, std::ssize(shown), style) + "\n" + draw_maps(run, shown, style);
+  out += letter_table(run, style) + label_lines(run, style) + "\n" + next_tokens(run, style) + "\n";
   out += notes(run, style);
-  return out + wrapped("next: --layer 0 --head 0 | --token WORD | --all | --png FILE | --json",
-                       static_cast<std::size_t>(style.width));
+  return out +
+         wrapped("next: --all (every map), --layer 0 --head 0, --token WORD, --png FILE, --json",
+                 width);
 }
 
 std::string look_at_heads(const LookRun& run, std::optional<dim_t> layer,
                           const TerminalStyle& style) {
   std::string out = headline(run, style) + "\n";
-  out += bold("         before first itself duplicate induction entropy tokens largest distance",
-              style) +
-         "\n";
-  for (const HeadReport& head : run.heads) {
-    if (layer && head.layer != *layer) continue;
-    const HeadMetrics& m = head.text;
-    const auto both = [&](const Score& here, const Score ProbeScores::*probe) {
-      return (head.probe ? in_short((*head.probe).*probe) : "-") + "/" + in_short(here);
-    };
-    out += fmt::format("{:<8} {:>6} {:>5} {:>6} {:>9} {:>9} {:>7} {:>6.1f} {:>7} {:>8.1f}\n",
-                       place_name(head.layer, head.head), in_short(m.previous), in_short(m.first),
-                       in_short(m.current), both(m.duplicate, &ProbeScores::duplicate),
-                       both(m.induction, &ProbeScores::induction), in_short(m.entropy),
-                       m.effective_tokens, short_weight(m.confidence), m.distance);
-    if (!head.labels.empty()) out += "  " + bold(labels_in_words(head), style) + "\n";
-    out += "  " + links_line(run, {head.layer, head.head}, false, style) + "\n";
+  out += map_caption(run, run.recording.num_heads(), style) + "\n";
+  std::string table = bold(
+      "       previous sink current duplicate induction entropy tokens largest distance", style);
+  table += "\n";
+  for (dim_t l = layer.value_or(0); l < (layer ? *layer + 1 : run.recording.num_layers()); ++l) {
+    std::vector<const HeadReport*> heads;
+    for (dim_t h = 0; h < run.recording.num_heads(); ++h) heads.push_back(&run.at({l, h}));
+    out += draw_maps(run, heads, style);
+    for (const HeadReport* head : heads) table += numbers_of(run, *head, style);
   }
-  out += "\n" + wrapped(
-                    "Mean weight on the token before, the first, itself; duplicate and induction "
-                    "on the probe and on this text; entropy over its largest possible, and as "
-                    "a number of tokens; the largest weight of a row; how far back it looks.",
-                    static_cast<std::size_t>(style.width));
+  out += table + "\n" +
+         wrapped(
+             "Mean weight on the token before (previous), the first (sink) and itself (current); "
+             "duplicate and induction on the probe and on this text; entropy from 0, one token "
+             "alone, to 1, all alike, and as a number of tokens; the largest weight of a row; how "
+             "many tokens back it looks.",
+             static_cast<std::size_t>(style.width));
   return out + notes(run, style);
 }
 

@@ -99,6 +99,22 @@ std::string unknown_word(const CLI::App& app, const std::string& wrong) {
   return fmt::format("{}; there are {}", unknown, fmt::join(known_names(app, false), ", "));
 }
 
+// "cephalo look The cat" -> how it was meant, where a verb takes one text; "" elsewhere
+std::string text_in_quotes(const CLI::App& app, const std::vector<std::string>& extras) {
+  for (const CLI::Option* option : app.get_options()) {
+    const bool is_text = option->get_name() == "TEXT" || option->get_name() == "PROMPT";
+    if (!is_text || option->count() == 0) continue;
+    std::string text = option->results().front();
+    for (const std::string& word : extras) {
+      if (word.starts_with("-")) return "";
+      text += " " + word;
+    }
+    return fmt::format("; a text of several words needs quotes: cephalo {} \"{}\"", app.get_name(),
+                       printable(text));
+  }
+  return "";
+}
+
 // The verb that was chosen, or the verb within it; the program itself when none was.
 const CLI::App& chosen_app(const CLI::App& program) {
   const CLI::App* app = &program;
@@ -111,7 +127,7 @@ std::string usage_message(const CLI::App& program, const CLI::ParseError& error)
   const CLI::App& app = chosen_app(program);
   std::vector<std::string> extras = app.remaining();
   if (extras.empty()) extras = program.remaining(true);
-  if (!extras.empty()) return unknown_word(app, extras.front());
+  if (!extras.empty()) return unknown_word(app, extras.front()) + text_in_quotes(app, extras);
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && &app == &program) {
     return "say what to do, for example: cephalo look \"The cat sat on the mat\"";
   }
@@ -179,7 +195,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   cephalo::cli::occupy_closed_streams();
-  // A reader that goes away (`cephalo trace | head -1`) is a failed write, not a signal.
+  // A reader that goes away (`cephalo trace | head -1`) is a failed write, not a signal: files that
+  // are being written are cleaned up, and print() ends the program quietly.
   std::signal(SIGPIPE, SIG_IGN);
   // So is a file that grows beyond `ulimit -f`.
   std::signal(SIGXFSZ, SIG_IGN);

@@ -46,6 +46,16 @@ std::string as_label(std::string_view piece) {
   return out;
 }
 
+std::string on_one_line(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view next = text.substr(0, first_character(text).bytes);
+    text.remove_prefix(next.size());
+    out += escaped(next);
+  }
+  return out;
+}
+
 std::string cut(const std::string& label, std::size_t width, bool utf8) {
   if (display_width(label) <= width || width == 0)
     return fit(label, std::min(width, display_width(label)));

@@ -11,6 +11,9 @@ std::string in_quotes(std::string_view piece);
 // The same for a label, without quotes and the space before a word.
 std::string as_label(std::string_view piece);
 
+// A text of any characters in one line: a line end is seen as \n.
+std::string on_one_line(std::string_view text);
+
 // The first `width` columns of a label, with a mark where something was cut off.
 std::string cut(const std::string& label, std::size_t width, bool utf8);
 

@@ -5,13 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 
+#include "cli/verbs.h"
+
 namespace cephalo::cli {
 namespace {
+
+constexpr int kReaderGone = 1;
 
 // "" where it is not set
 std::string_view environment(const char* name) {
@@ -125,9 +130,11 @@ void show_status(std::string_view what) {
 }
 
 void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
-    throw std::runtime_error("stdout: the output could not be written");
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return;
   }
+  if (errno == EPIPE) throw ExitStatus{kReaderGone};
+  throw std::runtime_error("stdout: the output could not be written");
 }
 
 void print_bytes(std::string_view bytes) {

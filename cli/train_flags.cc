@@ -24,7 +24,7 @@ void TrainFlags::add_to(CLI::App& verb) {
   flag("--vocab", vocab, "FOLDER", "vocab.json and merges.txt to use");
   flag("--vocab-size", vocab_size, "N", "Tokens of the vocabulary that is learned from the text");
 
-  flag("--learning-rate", learning_rate, "X", "The highest (0.003)");
+  flag("--learning-rate", learning_rate, "X", "Peak learning rate (0.003)");
   flag("--warmup", warmup, "N", "Steps in which it rises (200, at most a tenth)");
   flag("--min-lr-share", min_lr_share, "X", "The cosine ends at this share of it (0.1)");
   flag("--weight-decay", weight_decay, "X", "Of matrices (0.1)");

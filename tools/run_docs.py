@@ -32,12 +32,17 @@ def closing_line_of_tests(build):
     return f"...\n100% tests passed, 0 tests failed out of {count}\n"
 
 
+def demo_text():
+    makefile = (ROOT / "Makefile").read_text()
+    return re.search(r"^DEMO_TEXT := (.+)$", makefile, re.MULTILINE).group(1)
+
+
 def output_of(command, build):
     words = command.split("#")[0].strip()
     if words == "make test":
         return closing_line_of_tests(build)
     if words == "make demo":
-        words = 'cephalo look "The cat sat on the mat"'
+        words = f'cephalo look "{demo_text()}"'
     path = os.pathsep.join([f"{build}/cli", f"{build}/examples", f"{build}/tests",
                             os.environ["PATH"]])
     result = subprocess.run(words, shell=True, cwd=ROOT, capture_output=True, text=True,

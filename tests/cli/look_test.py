@@ -19,6 +19,7 @@ CEPHALO = sys.argv[1]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models/cephalo-small"
 TEXT = "The cat sat on the mat"
+REPEATS = "Peter Rabbit met Jemima. Peter Rabbit met Jemima. Peter"
 CONFIG = json.loads((MODEL / "config.json").read_text())
 LAYERS, HEADS = CONFIG["n_layer"], CONFIG["n_head"]
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -70,9 +71,9 @@ class Text(Look):
     def test_tokens_heads_and_what_comes_next(self):
         out = self.ok(TEXT)
         self.assertIn('token  "<|endoftext|>"  "The"', out)
+        self.assertRegex(out, r"(?m)^ {10}H0 .*" + f"H{HEADS - 1}$")
         for layer in range(LAYERS):
-            self.assertIn(f"\nlayer {layer}\nH0 ", out)
-        self.assertEqual(len(re.findall(rf"^H.*H{HEADS - 1}", out, re.MULTILINE)), LAYERS)
+            self.assertEqual(len(re.findall(rf"(?m)^layer {layer} +(\S+ +){{{HEADS - 1}}}\S+$", out)), 1)
         self.assertIn("next token\n", out)
         self.assertIn("A label is a pattern of the weights, not an effect on the output.", out)
         self.assertIn("seed 123", out)
@@ -80,7 +81,7 @@ class Text(Look):
 
     def test_it_fits_any_width(self):
         for width in ("40", "80", "100", "173"):
-            for arguments in ([TEXT], [TEXT * 4], [TEXT, "--token", "sat"], ["word " * 90]):
+            for arguments in ([TEXT], [REPEATS], [TEXT * 4], [TEXT, "--token", "sat"], ["word " * 90]):
                 lines = self.ok(*arguments, COLUMNS=width).splitlines()
                 widest = max(lines, key=len)
                 self.assertLessEqual(len(widest), int(width), widest)
@@ -127,11 +128,116 @@ class Text(Look):
         out = self.ok("once upon a time " * 40, "--layer", "0", "--head", "0")
         self.assertIn("a cell shows the largest weight of about", out)
 
+    def test_the_title_shows_a_line_end_as_what_it_is(self):
+        self.assertTrue(self.ok("one\ntwo\x1b").startswith("one\\ntwo\\x1B  "))
+
     def test_any_bytes(self):
         for text in ("", "\x07\x1b]0;x\x07", b"\xff\xfe\x00"[:2], "日本語 text", "\n\n\t"):
             result = look(text)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertNotIn(b"\x07", result.stdout)
+
+
+class FirstScreen(Look):
+    def test_all_but_the_tokens_fits_80_x_50(self):
+        lines = on_a_terminal(REPEATS, columns=80, COLORTERM="truecolor").splitlines()
+        begin = next(k for k, line in enumerate(lines) if line.startswith("Each map"))
+        self.assertLessEqual(len(lines) - begin, 48)
+
+    def test_two_sentences_say_what_one_sees(self):
+        out = " ".join(self.ok(REPEATS).split())
+        self.assertIn("Each map is one head: a row is a token, and its cells show how much it looks at "
+                      "each token up to itself. Here L", out)
+        self.assertRegex(out, r"Here L\d H\d looks at the token before.*; the likeliest next token is "
+                              r"\"[^\"]+\" \(\d+ %\)\.")
+
+    def test_maps_that_show_something_come_first(self):
+        heads = {f"L{h['layer']} H{h['head']}": h for h in json.loads(self.ok(REPEATS, "--json"))["heads"]}
+        names = re.search(r"(?m)^(L\d H\d +){3}L\d H\d$", self.ok(REPEATS)).group()
+        shown = [heads[name] for name in re.findall(r"L\d H\d", names)]
+        self.assertEqual(len(shown), 4)
+        self.assertIn("previous", [label["label"] for label in shown[0]["labels"]])
+        for head in shown:  # none because of a label that this text does not use
+            labels = {label["label"] for label in head["labels"]}
+            used = [name for name in labels - {"sink", "diffuse"}
+                    if name in ("previous", "current") or head["metrics"][name] >= 0.2]
+            self.assertTrue(used, head)
+
+    def test_every_label_has_a_number_of_its_own(self):
+        out = self.ok(REPEATS, "--all")
+        found = 0
+        for head in json.loads(self.ok(REPEATS, "--json"))["heads"]:
+            for label in head["labels"]:
+                score = f"{label['score']:.2f}".removeprefix("0").replace("1.00", "1.0")
+                self.assertIn(f"{label['label']} {score}", out)
+                found += 1
+        # Nothing else follows a label: a number, or the words of the headings.
+        maps = out[:out.index("previous sink current")]
+        self.assertEqual(len(re.findall("previous|induction|duplicate|sink|current|diffuse", maps)), found)
+
+
+class Maps(Look):
+    def rows(self, *arguments, **environment):
+        """How many maps stand beside each other, row by row."""
+        out = self.ok(*arguments, **environment)
+        return [len(re.findall(r"L\d H\d", line)) for line in out.splitlines()
+                if re.fullmatch(r"(L\d H\d *)+", line)], out
+
+    def test_10_tokens_are_not_pooled_at_80_columns(self):
+        text = "one two three four five six seven eight nine"
+        tokens = len(json.loads(self.ok(text, "--json"))["tokens"])
+        self.assertGreaterEqual(tokens, 10)
+        rows, out = self.rows(text, "--layer", "0", COLUMNS="80")
+        self.assertEqual(rows, [4, 4])
+        self.assertNotIn("a cell shows", out)
+        self.assertIn("\u2588" + " " * 15, out)
+
+    def test_heads_split_evenly(self):
+        self.assertEqual(self.rows(TEXT, "--layer", "0", COLUMNS="60")[0], [4, 4])
+        self.assertEqual(self.rows(TEXT, "--layer", "0", COLUMNS="100")[0], [4, 4])
+        self.assertEqual(self.rows(TEXT, "--layer", "0", COLUMNS="45")[0], [3, 3, 2])
+        self.assertEqual(self.rows(TEXT, "--layer", "0", COLUMNS="120")[0], [8])
+
+
+class Words(Look):
+    def test_one_set_of_words(self):
+        out = self.ok(TEXT, "--layer", "0")
+        self.assertIn("previous sink current duplicate induction entropy", out)
+        self.assertIn("  sink               ", self.ok(TEXT, "--layer", "0", "--head", "0"))
+
+    def test_entropy_says_which_end_is_which(self):
+        self.assertRegex(self.ok(TEXT, "--layer", "1", "--head", "6"),
+                         r"entropy +0\.\d+ from 0, one token alone, to 1, all alike")
+
+    def test_help_says_what_a_number_is(self):
+        self.assertIn("How many next tokens to show", self.ok("--help"))
+        out = subprocess.run([CEPHALO, "train", "--help"], capture_output=True, text=True).stdout
+        self.assertIn("Peak learning rate", out)
+
+
+class Input(Look):
+    def test_a_text_from_stdin_or_a_file(self):
+        said = self.ok(TEXT, "--json")
+        piped = subprocess.run([CEPHALO, "look", "-", "--json"], input=TEXT + "\n", text=True,
+                               capture_output=True)
+        self.assertEqual((piped.stdout, piped.stderr), (said, ""))
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(TEXT + "\n")
+            file.flush()
+            self.assertEqual(self.ok("--file", file.name, "--json"), said)
+            self.refuses(2, "--file: a TEXT is given too; one of them is enough", TEXT, "--file",
+                         file.name)
+        self.refuses(1, "/nowhere: No such file or directory", "--file", "/nowhere")
+
+    def test_a_text_without_end_is_refused(self):
+        result = subprocess.run(f"yes | {CEPHALO} look -", shell=True, capture_output=True, text=True)
+        self.assertEqual(result.stderr, "error: stdin: is longer than the 16 MiB that a text may have\n")
+        self.assertEqual(result.returncode, 1)
+
+    def test_a_text_without_quotes_gets_a_hint(self):
+        self.refuses(2, "unknown word 'cat'; a text of several words needs quotes: "
+                        "cephalo look \"The cat sat\"; see cephalo look --help", "The", "cat", "sat")
+        self.refuses(2, "unknown word 'cat'; see cephalo look --help", "The", "cat", "--lyer")
 
 
 class Terminal(Look):
@@ -215,8 +321,39 @@ class Labels(Look):
         for text in (TEXT, f"{TEXT} and the dog sat on the rug. {TEXT}.",
                      "Once upon a time there was a king. Once upon a time there was a queen."):
             out = self.ok(text)
-            self.assertRegex(out, r"(?m)^previous +L\d H\d")
-            self.assertRegex(out, r"(?m)^induction +L\d H\d .*on the probe")
+            self.assertRegex(out, r"(?m)^P previous +L\d H\d")
+            self.assertRegex(out, r"(?m)^I induction +L\d H\d .*on the probe")
+
+    def expected(self, text):
+        """The line of induction by the rule, and the pairs that count as its links."""
+        out = json.loads(self.ok(text, "--json", "--all"))
+        heads = [(head["metrics"]["induction"], label["score"], head) for head in out["heads"]
+                 for label in head["labels"] if label["label"] == "induction"]
+        ids = [token["id"] for token in out["tokens"]]
+        names = [t["piece"].removeprefix("\u0120").replace("\u010a", "\\n") for t in out["tokens"]]
+        pairs = {(names[i], names[j]) for i in range(len(ids)) for j in range(1, i)
+                 if ids[j - 1] == ids[i]}
+        if heads[0][0] is None:
+            probe, best = max((probe, -k) for k, (_, probe, _) in enumerate(heads))
+            head = heads[-best][2]
+            return f"L{head['layer']} H{head['head']} {probe:.2f} on the probe; nothing repeats here", pairs
+        here, probe, head = max(heads, key=lambda found: found[:2])
+        line = f"L{head['layer']} H{head['head']} {here:.2f} here, {probe:.2f} on the probe"
+        return line + ("" if here >= 0.2 else ": not used by this text"), pairs
+
+    def test_induction_is_shown_by_the_head_that_this_text_uses_most(self):
+        book = (ROOT / "tests/view/validation.txt").read_text()[:700]
+        for text in (REPEATS, TEXT, f"{TEXT}. The cat sat on the", book):
+            line, pairs = self.expected(text)
+            out = self.ok(text, COLUMNS="200").splitlines()
+            at = next(k for k, shown in enumerate(out) if shown.startswith("I induction  "))
+            self.assertTrue(out[at].startswith("I induction  " + line), (out[at], line))
+            links = re.findall(r"(\S+) \u2192 (\S+) (?:1\.0|\.\d\d)", out[at + 1])
+            self.assertEqual(out[at + 1].startswith("  "), "not used" not in line and "nothing" not in line)
+            for query, key in links if out[at + 1].startswith("  ") else []:
+                matches = [(q, k) for q, k in pairs if q.startswith(query.rstrip("\u2026"))
+                           and k.startswith(key.rstrip("\u2026"))]
+                self.assertTrue(matches, f"{query} \u2192 {key} is not induction")
 
 
 class Png(Look):
@@ -253,15 +390,16 @@ class Png(Look):
         self.read(path)
         missing = self.folder / "no/where.png"
         self.refuses(1, f"{missing}: No such file or directory", TEXT, "--png", missing)
-        self.refuses(2, "--png: '-' is no place for a picture; name a file (./- is one)", TEXT,
-                     "--png", "-")
+        for name in ("-", "x.jpg", "png"):
+            self.refuses(2, f"--png: writes a PNG file; '{name}' does not end in .png", TEXT, "--png",
+                         name)
         self.assertEqual([p.name for p in self.folder.iterdir()], ["here.png"])
 
 
 class Refused(Look):
     def test_C1_C2_wrong_usage(self):
         last = LAYERS - 1
-        self.refuses(2, "TEXT is required; see cephalo look --help")
+        self.refuses(2, "say a TEXT, - for stdin, or a file with --file; see cephalo look --help")
         self.refuses(2, f"--layer: '{LAYERS}' is not a whole number from 0 to {last}", TEXT,
                      "--layer", LAYERS)
         self.refuses(2, f"--layer: '1e3' is not a whole number from 0 to {last}", TEXT, "--layer",
@@ -293,14 +431,15 @@ class Refused(Look):
         self.assertEqual(result.stderr.decode(),
                          "error: /nowhere/config.json: No such file or directory\n")
 
-    def test_C4_a_reader_that_goes_away(self):
-        process = subprocess.Popen([CEPHALO, "look", TEXT], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
-        process.stdout.close()
-        self.assertEqual(process.wait(), 1)
-        self.assertEqual(process.stderr.read(),
-                         b"error: stdout: the output could not be written\n")
-        process.stderr.close()
+    def test_C4_a_reader_that_goes_away_hears_nothing(self):
+        for command in (["look", TEXT], ["look", TEXT, "--json", "--all"], ["trace"], ["--help"],
+                        ["look", "--help"], ["tokenize", TEXT], ["generate", "The cat"]):
+            process = subprocess.Popen([CEPHALO, *command], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE)
+            process.stdout.close()
+            errors = process.stderr.read()
+            process.stderr.close()
+            self.assertEqual((process.wait(), errors), (1, b""), command)
 
 
 class Defaults(unittest.TestCase):

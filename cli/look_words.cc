@@ -1,0 +1,167 @@
+#include "cli/look_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "cli/pieces.h"
+#include "cli/terminal.h"
+
+namespace cephalo::cli {
+namespace {
+
+constexpr std::size_t kIndent = 2;      // of links
+constexpr dim_t kMostLinks = 12;        // tried for one line
+constexpr double kFaintestLink = 0.05;  // below, a map shows nothing either
+
+std::string link_text(const LookRun& run, const Link& link, const TerminalStyle& style) {
+  constexpr std::size_t kLongest = 9;
+  const auto label = [&](dim_t token) {
+    return cut(run.labels[static_cast<std::size_t>(token)], kLongest, style.utf8);
+  };
+  return fmt::format("{} {} {} {}", label(link.query), style.utf8 ? "→" : "->", label(link.key),
+                     short_weight(link.weight));
+}
+
+// What a head with this label does, after "looks".
+const char* in_words(HeadLabel label) {
+  constexpr const char* kWords[] = {"at the token before",
+                                    "at what followed the same token earlier",
+                                    "at the same token earlier",
+                                    "at the first token",
+                                    "at itself",
+                                    "at all tokens alike"};
+  return kWords[static_cast<int>(label)];
+}
+
+// The scores of a label, and what they say of this text.
+std::vector<std::string> scores_in_words(const LookRun& run, const LabelExample& example,
+                                         HeadLabel label) {
+  if (label == HeadLabel::sink) {
+    const HeadReport& head = *example.head;
+    const double share =
+        first_token_share(run.recording, head.layer)[static_cast<std::size_t>(head.head)];
+    return {fmt::format("{:.2f} on the first token,", example.label_score),
+            fmt::format("{:.2f} of what it adds", share)};
+  }
+  const std::string score = fmt::format("{:.2f}", example.label_score);
+  if (!comes_from_probe(label)) return {score};
+  if (example.here.rows == 0) return {score + " on the probe;", "nothing repeats here"};
+  const std::string here = fmt::format("{:.2f} here,", example.here.value);
+  if (example.used) return {here, score + " on the probe"};
+  return {here, score + " on the probe:", "not used by this text"};
+}
+
+std::string links_of(const LookRun& run, const LabelExample& example, HeadLabel label,
+                     const TerminalStyle& style) {
+  // All of a sink's lead to one token, and none of a diffuse head stands out.
+  if (!example.used || label == HeadLabel::sink || label == HeadLabel::diffuse) return "";
+  std::vector<Link> links =
+      counted_links(run.recording, {example.head->layer, example.head->head}, label, kMostLinks);
+  std::erase_if(links, [](const Link& link) { return link.weight < kFaintestLink; });
+  const std::string line = links_line(run, links, style);
+  return line.empty() ? "" : std::string(kIndent, ' ') + line + "\n";
+}
+
+}  // namespace
+
+std::string place_name(dim_t layer, dim_t head) {
+  return fmt::format("L{} H{}", layer, head);
+}
+std::string place_name(const HeadReport& head) {
+  return place_name(head.layer, head.head);
+}
+
+std::string letter_of(HeadLabel label, const TerminalStyle& style) {
+  constexpr const char* kLetters[] = {"P", "I", "=", "S", "C", "≈"};
+  if (label == HeadLabel::diffuse && !style.utf8) return "~";
+  return kLetters[static_cast<int>(label)];
+}
+
+std::string padded(const std::string& text, std::size_t shown, std::size_t width) {
+  return text + std::string(width - std::min(width, shown), ' ');
+}
+std::string padded(const std::string& text, std::size_t width) {
+  return padded(text, display_width(text), width);
+}
+
+std::string without_end(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string in_lines(const std::string& begin, const std::vector<std::string>& words,
+                     std::size_t indent, std::size_t width) {
+  std::string out = begin;
+  std::size_t used = indent + display_width(begin);
+  for (const std::string& word : words) {
+    if (used + 1 + display_width(word) > width) {
+      out += "\n" + std::string(indent, ' ') + word;
+      used = indent + display_width(word);
+    } else {
+      out += " " + word;
+      used += 1 + display_width(word);
+    }
+  }
+  return out;
+}
+
+std::string links_line(const LookRun& run, const std::vector<Link>& strongest_first,
+                       const TerminalStyle& style) {
+  std::vector<Link> chosen;
+  std::set<std::string> said;  // a text that repeats itself has the same link more than once
+  std::size_t used = kIndent;
+  for (const Link& link : strongest_first) {
+    const std::string words = link_text(run, link, style);
+    if (!said.insert(words).second) continue;
+    used += display_width(words) + 3;
+    if (used > static_cast<std::size_t>(style.width) + 3) break;
+    chosen.push_back(link);
+  }
+  std::sort(chosen.begin(), chosen.end(),
+            [](const Link& a, const Link& b) { return a.query < b.query; });
+  std::string line;
+  for (const Link& link : chosen) line += (line.empty() ? "" : "   ") + link_text(run, link, style);
+  return line;
+}
+
+std::string what_one_sees(const LookRun& run, const TerminalStyle& style) {
+  std::string text =
+      "Each map is one head: a row is a token, and its cells show how much it looks at each token "
+      "up to itself. ";
+  std::string seen;
+  for (const HeadLabel label : kHeadLabels) {
+    if (label == HeadLabel::sink || label == HeadLabel::diffuse) continue;
+    const std::vector<LabelExample> examples = label_examples(run.heads, label);
+    if (examples.empty() || !examples.front().used) continue;
+    seen +=
+        fmt::format("{}{} {}{}", seen.empty() ? "Here " : ", ", place_name(*examples.front().head),
+                    seen.empty() ? "looks " : "", in_words(label));
+  }
+  text += seen.empty() ? "No pattern that has a name stands out here" : seen;
+  if (!run.predictions.empty()) {
+    const Prediction& next = run.predictions.front();
+    text += fmt::format("; the likeliest next token is {} ({:.0f} %)",
+                        in_quotes(run.model.piece(next.id)), 100.0 * next.probability);
+  }
+  return wrapped(text + ".", static_cast<std::size_t>(style.width));
+}
+
+std::string label_lines(const LookRun& run, const TerminalStyle& style) {
+  constexpr std::size_t kColumn = 13;
+  std::string out;
+  for (const HeadLabel label : kHeadLabels) {
+    const std::vector<LabelExample> examples = label_examples(run.heads, label);
+    if (examples.empty()) continue;
+    std::vector<std::string> words = scores_in_words(run, examples.front(), label);
+    if (examples.size() > 1) words.push_back(fmt::format("(and {} more)", examples.size() - 1));
+    out += letter_of(label, style) + " " + bold(fmt::format("{:<10}", name(label)), style) + " " +
+           in_lines(place_name(*examples.front().head), words, kColumn,
+                    static_cast<std::size_t>(style.width)) +
+           "\n" + links_of(run, examples.front(), label, style);
+  }
+  return out.empty() ? "no head shows a pattern that has a name here\n" : out;
+}
+
+}  // namespace cephalo::cli

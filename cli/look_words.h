@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/look_run.h"
+
+// Small parts of what `look` prints.
+namespace cephalo::cli {
+
+inline constexpr const char* kDisclaimer =
+    "A label is a pattern of the weights, not an effect on the output.";
+
+// "L1 H6"
+std::string place_name(dim_t layer, dim_t head);
+std::string place_name(const HeadReport& head);
+
+// One letter for a label: P I = S C ≈. Duplicate finds the same, diffuse looks at all alike.
+std::string letter_of(HeadLabel label, const TerminalStyle& style);
+
+// Text with spaces up to that width; `shown`: its own width, where escape codes hide it.
+std::string padded(const std::string& text, std::size_t shown, std::size_t width);
+std::string padded(const std::string& text, std::size_t width);
+// A line without spaces at its end.
+std::string without_end(std::string line);
+// Words in lines of at most `width` columns, the next ones indented.
+std::string in_lines(const std::string& begin, const std::vector<std::string>& words,
+                     std::size_t indent, std::size_t width);
+
+// The strongest of these links that fit into one line, in the order of the text.
+std::string links_line(const LookRun& run, const std::vector<Link>& strongest_first,
+                       const TerminalStyle& style);
+
+// Two sentences for who sees this for the first time: what a map is, what stands out in these.
+std::string what_one_sees(const LookRun& run, const TerminalStyle& style);
+// Of each label its letter, the head that shows it most clearly here, its scores and its links.
+std::string label_lines(const LookRun& run, const TerminalStyle& style);
+
+}  // namespace cephalo::cli
