@@ -23,7 +23,7 @@ constexpr dim_t kProbeLength = 50;
 
 struct Flags {
   TextInput input;
-  std::string layer, head, token, png;
+  std::string layer, head, token, png, svg;
   std::string seed = "123", top = "5", threads = "0";
   ModelFlags model;
   bool all = false, json = false, force = false, no_begin = false;
@@ -49,16 +49,24 @@ Selection selection_of(const Flags& flags, const GptOptions& model) {
   return chosen;
 }
 
+void check_picture(const char* flag, const std::string& path, const char* ending,
+                   const Flags& flags) {
+  if (path.empty()) return;
+  if (!flags.token.empty()) {
+    throw UsageError(fmt::format("{}: shows heads, not one token; leave --token out", flag));
+  }
+  if (!path.ends_with(ending)) {
+    throw UsageError(
+        fmt::format("{}: '{}' does not end in {}, which is what it writes", flag, path, ending));
+  }
+}
+
 void check_flags(const Flags& flags) {
   if (!flags.token.empty() && !flags.head.empty()) {
     throw UsageError("--token: shows its row in every head; leave --head out");
   }
-  if (!flags.png.empty() && !flags.token.empty()) {
-    throw UsageError("--png: shows heads, not one token; leave --token out");
-  }
-  if (!flags.png.empty() && !flags.png.ends_with(".png")) {
-    throw UsageError(fmt::format("--png: writes a PNG file; '{}' does not end in .png", flags.png));
-  }
+  check_picture("--png", flags.png, ".png", flags);
+  check_picture("--svg", flags.svg, ".svg", flags);
 }
 
 // Where the token stands: its last place by its letters, or else its index.
@@ -110,7 +118,16 @@ std::optional<ProbeOptions> probe_for(const Flags& flags, const TextModel& model
                       .threads = threads};
 }
 
-void save_picture(const Flags& flags, const LookRun& run, const Selection& chosen) {
+void save_file(const std::string& path, const std::string& bytes, const Picture& picture,
+               bool force) {
+  AtomicFile file(path, force);
+  file.write(bytes.data(), bytes.size());
+  file.finish();
+  print(fmt::format("{}: {} x {} pixels, {} bytes\n", printable(path), picture.width(),
+                    picture.height(), bytes.size()));
+}
+
+void save_pictures(const Flags& flags, const LookRun& run, const Selection& chosen) {
   const PictureText text{on_one_line(run.text), run.model_name, run.labels};
   std::vector<HeadReport> heads = run.heads;
   if (chosen.layer) {
@@ -119,12 +136,8 @@ void save_picture(const Flags& flags, const LookRun& run, const Selection& chose
   const Picture picture =
       chosen.head ? draw_head(run.recording, run.at({*chosen.layer, *chosen.head}), text)
                   : draw_heads(run.recording, heads, text);
-  const std::string bytes = picture.png();
-  AtomicFile file(flags.png, flags.force);
-  file.write(bytes.data(), bytes.size());
-  file.finish();
-  print(fmt::format("{}: {} x {} pixels, {} bytes\n", printable(flags.png), picture.width(),
-                    picture.height(), bytes.size()));
+  if (!flags.png.empty()) save_file(flags.png, picture.png(), picture, flags.force);
+  if (!flags.svg.empty()) save_file(flags.svg, picture.svg(), picture, flags.force);
 }
 
 // Heads whose weights belong into the JSON.
@@ -165,7 +178,7 @@ void look(const Flags& flags) {
   }
   run.heads = report_heads(recording, run.probe ? probe_heads(model.gpt, *run.probe)
                                                 : std::vector<std::vector<ProbeScores>>());
-  if (!flags.png.empty()) return save_picture(flags, run, chosen);
+  if (!flags.png.empty() || !flags.svg.empty()) return save_pictures(flags, run, chosen);
   if (flags.json) return print(look_as_json(run, places_of(flags, run, chosen)));
   const TerminalStyle style = terminal_style();
   if (!flags.token.empty()) {
@@ -197,6 +210,7 @@ Verb add_look(CLI::App& program) {
   option("--token", flags->token, "TOKEN", "What this token looks at in every head; or its index");
   option("--top", flags->top, "N", "How many next tokens to show");
   option("--png", flags->png, "FILE", "A picture of the heads, or of the one of --layer --head");
+  option("--svg", flags->svg, "FILE", "The same with text that can be selected and searched");
   verb->add_flag("--force", flags->force, "Replace FILE if it exists");
   verb->add_flag("--json", flags->json, "The same as JSON; --all and --layer add the weights");
   verb->add_flag("--no-begin", flags->no_begin,

@@ -1,5 +1,16 @@
-# The files of models/cephalo-small inside the library: generated/builtin_files.cc.
+# Files inside the library: those of models/cephalo-small in generated/builtin_files.cc, the font of
+# pictures in generated/font_file.cc.
 option(CEPHALO_BUILTIN_MODEL "Build the small trained model into the library (10 MB)" ON)
+
+# embed(PATH SYMBOL CODE SIZE): into CODE a line of C++ that puts a file under SYMBOL, into SIZE its
+# bytes. A new file is a new source: whatever caches objects by their source sees the difference.
+function(embed path symbol code size)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+  file(SIZE ${path} bytes)
+  file(SHA256 ${path} hash)
+  set(${code} "\n// sha256 ${hash}\nCEPHALO_EMBED(${symbol}, \"${path}\", ${bytes});\n" PARENT_SCOPE)
+  set(${size} ${bytes} PARENT_SCOPE)
+endfunction()
 
 set(builtin_name cephalo-small)
 set(builtin_folder ${PROJECT_SOURCE_DIR}/models/${builtin_name})
@@ -12,22 +23,13 @@ if(CEPHALO_BUILTIN_MODEL)
     if(NOT EXISTS ${path})
       message(FATAL_ERROR "${path} is missing; -DCEPHALO_BUILTIN_MODEL=OFF builds without a model")
     endif()
-    # A new file is a new source: whatever caches objects by their source sees the difference.
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
-    file(SIZE ${path} size)
-    file(SHA256 ${path} hash)
     string(MAKE_C_IDENTIFIER cephalo_builtin_${file} symbol)
-    string(APPEND builtin_bytes "
-// ${file}: sha256 ${hash}
-extern \"C\" const std::byte ${symbol}[] __asm__(\"${symbol}\");
-asm(BEGIN_BYTES(\"${symbol}\")
-    \".balign 64\\n\"
-    \".globl ${symbol}\\n\" HIDE_BYTES(\"${symbol}\")
-    \"${symbol}:\\n\"
-    \".incbin \\\"${path}\\\"\\n\"
-    SIZE_OF_BYTES(\"${symbol}\", \"${size}\") END_BYTES);
-")
+    embed(${path} ${symbol} code size)
+    string(APPEND builtin_bytes ${code})
     string(APPEND builtin_spans ",\n          {${symbol}, ${size}}")
   endforeach()
 endif()
 configure_file(cmake/builtin_files.cc.in generated/builtin_files.cc @ONLY)
+
+embed(${PROJECT_SOURCE_DIR}/cephalo/view/fonts/DejaVuSansMono.ttf cephalo_font_file font_bytes font_size)
+configure_file(cmake/font_file.cc.in generated/font_file.cc @ONLY)

@@ -2,12 +2,12 @@
 # GoogleTest from its sources.
 set(host_headers ${PROJECT_BINARY_DIR}/host-include)
 file(MAKE_DIRECTORY ${host_headers})
-foreach(package fmt nlohmann hwy xxhash.h)
+foreach(package fmt nlohmann hwy xxhash.h stb)
   file(CREATE_LINK /usr/include/${package} ${host_headers}/${package} SYMBOLIC)
 endforeach()
 
 # The names that find_package would give.
-foreach(target fmt::fmt-header-only nlohmann_json::nlohmann_json hwy::hwy xxhash::xxhash)
+foreach(target fmt::fmt-header-only nlohmann_json::nlohmann_json hwy::hwy xxhash::xxhash stb::stb)
   add_library(${target} INTERFACE IMPORTED)
   target_include_directories(${target} INTERFACE ${host_headers})
 endforeach()

@@ -20,8 +20,9 @@ install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         PATTERN "byte_alphabet.h" EXCLUDE PATTERN "pre_split.h" EXCLUDE
         PATTERN "unicode_classes.h" EXCLUDE
         PATTERN "builtin_files.h" EXCLUDE PATTERN "font.h" EXCLUDE
-        PATTERN "split_shapes.h" EXCLUDE
-        PATTERN "row_blocks.h" EXCLUDE)
+        PATTERN "split_shapes.h" EXCLUDE PATTERN "row_blocks.h" EXCLUDE
+        PATTERN "font_file.h" EXCLUDE PATTERN "hatch.h" EXCLUDE PATTERN "pixels.h" EXCLUDE
+        PATTERN "embedded_bytes.h" EXCLUDE)
 install(FILES ${PROJECT_BINARY_DIR}/generated/cephalo/core/version.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo/core)
 
@@ -44,3 +45,4 @@ list(JOIN private_libraries " " CEPHALO_PC_PRIVATE)
 configure_file(cmake/cephalo.pc.in cephalo.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cephalo.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES cephalo/view/fonts/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR}/fonts)

@@ -15,8 +15,9 @@ struct PictureText {
   std::vector<std::string> tokens;  // one for each token
 };
 
-// The heads of neighbouring layers: a row for each layer, labels below the maps. Long texts are
-// pooled: a cell shows the largest of its weights, and the picture says so.
+// The heads of neighbouring layers: a row for each layer; tokens beside the maps (but not in models
+// of more than 256 heads), labels below. Long texts are pooled: a cell shows the largest of its
+// weights, and the picture says so.
 Picture draw_heads(const Recording& recording, const std::vector<HeadReport>& reports,
                    const PictureText& text);
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <filesystem>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -51,8 +53,12 @@ nb::bytes png(const Picture& self) {
 }
 
 void save(const Picture& self, const std::filesystem::path& path, bool replace) {
+  const bool as_svg = path.extension() == ".svg";
+  require(as_svg || path.extension() == ".png",
+          "Picture.save: '{}' does not end in .png or .svg, which are what can be written",
+          path.string());
   const WithoutGil released;
-  const std::string bytes = self.png();
+  const std::string bytes = as_svg ? self.svg() : self.png();
   AtomicFile file(path.string(), replace);
   file.write(bytes.data(), bytes.size());
   file.finish();
@@ -61,14 +67,23 @@ void save(const Picture& self, const std::filesystem::path& path, bool replace) 
 }  // namespace
 
 void bind_head_picture(nb::module_& m) {
-  nb::class_<Picture>(m, "Picture", "Pixels; a notebook shows it.")
+  nb::class_<Picture>(m, "Picture", "Maps and texts, as pixels or as SVG; a notebook shows it.")
       .def_prop_ro("width", &Picture::width)
       .def_prop_ro("height", &Picture::height)
       .def("png", &png, "The bytes of a PNG file.")
       .def("_repr_png_", &png)
-      .def("save", &save, "path"_a, "replace"_a = false, "Writes a PNG file.")
+      .def("svg", &Picture::svg, nb::call_guard<nb::gil_scoped_release>(),
+           "The same as SVG, in which text is text.")
+      .def("save", &save, "path"_a, "replace"_a = false, "Writes a .png or an .svg file.")
       .def("__repr__",
            [](const Picture& p) { return fmt::format("Picture({} x {})", p.width(), p.height()); });
+  m.def(
+      "cividis",
+      [](double weight) {
+        const Colour c = cividis(weight);
+        return std::tuple<int, int, int>(c.red, c.green, c.blue);
+      },
+      "weight"_a, "The colour of a weight from 0 to 1: (red, green, blue), each from 0 to 255");
   m.def(
       "draw_heads", &all_heads, "recording"_a, "reports"_a, "text"_a, "tokens"_a,
       "The heads of neighbouring layers, a row for each layer, labels below the maps -> Picture.\n"

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import termios
 import unittest
+import xml.etree.ElementTree
 import zlib
 
 CEPHALO = sys.argv[1]
@@ -381,6 +382,17 @@ class Png(Look):
         self.assertEqual(sizes[0][0], sizes[1][0])
         self.assertGreater(sizes[0][1], sizes[1][1])
 
+    def test_svg_has_the_tokens_as_text(self):
+        both = self.folder / "a.png", self.folder / "a.svg"
+        self.ok("Café & <b> 日本 \u202ex", "--svg", both[1], "--png", both[0])
+        root = xml.etree.ElementTree.parse(both[1]).getroot()
+        texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+        self.assertIn("Café & <b> 日本 U+202Ex", texts)
+        for word in ("L0 H0", "hidden", "row = query, looks at \u2192 column = key"):
+            self.assertTrue([text for text in texts if word in text], word)
+        self.assertEqual(len([t for t in texts if t == "&"]), 2 * LAYERS * HEADS)  # on both axes
+        self.assertEqual((int(root.get("width")), int(root.get("height"))), self.read(both[0])[:2])
+
     def test_C3_an_existing_file_stays_unless_forced(self):
         path = self.folder / "here.png"
         path.write_text("mine")
@@ -390,9 +402,10 @@ class Png(Look):
         self.read(path)
         missing = self.folder / "no/where.png"
         self.refuses(1, f"{missing}: No such file or directory", TEXT, "--png", missing)
-        for name in ("-", "x.jpg", "png"):
-            self.refuses(2, f"--png: writes a PNG file; '{name}' does not end in .png", TEXT, "--png",
-                         name)
+        for kind in ("png", "svg"):
+            for name in ("-", "x.jpg", kind):
+                self.refuses(2, f"--{kind}: '{name}' does not end in .{kind}, which is what it writes",
+                             TEXT, f"--{kind}", name)
         self.assertEqual([p.name for p in self.folder.iterdir()], ["here.png"])
 
 

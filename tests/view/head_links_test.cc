@@ -25,8 +25,7 @@ TEST(HeadLinksTest, links_of_a_label_are_those_that_its_score_counts) {
   using Pairs = std::set<std::pair<dim_t, dim_t>>;
   EXPECT_EQ(pairs(links(HeadLabel::previous)),
             (Pairs{{1, 0}, {2, 1}, {3, 2}, {4, 3}, {5, 4}, {6, 5}}));
-  EXPECT_EQ(pairs(links(HeadLabel::sink)),
-            (Pairs{{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}}));
+  EXPECT_EQ(pairs(links(HeadLabel::sink)), (Pairs{{1, 0}, {2, 0}, {3, 0}, {4, 0}, {5, 0}, {6, 0}}));
   EXPECT_EQ(pairs(links(HeadLabel::current)),
             (Pairs{{1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}}));
   EXPECT_TRUE(links(HeadLabel::diffuse).empty());

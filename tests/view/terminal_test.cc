@@ -5,7 +5,6 @@
 #include <string>
 
 #include "cephalo/view/colour.h"
-#include "cephalo/view/picture.h"
 
 namespace cephalo {
 namespace {
@@ -80,26 +79,6 @@ TEST(TerminalTest, a_bar_has_the_length_of_its_share) {
   EXPECT_EQ(draw_bar(0.5, 4, kAscii), "##");
   EXPECT_EQ(draw_bar(2.0, 3, kPlain), "███");
   EXPECT_EQ(draw_bar(0.0, 3, kPlain), "");
-}
-
-TEST(PictureTest, what_is_drawn_outside_is_left_out) {
-  Picture picture(8, 9, {1, 2, 3});
-  picture.fill(6, 7, 100, 100, {9, 9, 9});
-  picture.write(-3, -2, "A", {7, 7, 7});
-  EXPECT_EQ(picture.at(0, 8), (Colour{1, 2, 3}));
-  EXPECT_EQ(picture.at(7, 8), (Colour{9, 9, 9}));
-}
-
-TEST(PictureTest, letters_stand_where_they_are_written) {
-  Picture picture(12, 12, {0, 0, 0});
-  picture.write(1, 2, "L", {255, 255, 255}, 1);
-  for (dim_t y = 2; y < 9; ++y) EXPECT_EQ(picture.at(1, y).red, 255);
-  for (dim_t x = 1; x < 6; ++x) EXPECT_EQ(picture.at(x, 8).red, 255);
-  EXPECT_EQ(picture.at(3, 4).red, 0);
-  Picture turned(12, 12, {0, 0, 0});
-  turned.write(1, 11, "L", {255, 255, 255}, 1, Picture::Direction::upwards);
-  for (dim_t x = 1; x < 8; ++x) EXPECT_EQ(turned.at(x, 10).red, 255);
-  for (dim_t y = 6; y < 11; ++y) EXPECT_EQ(turned.at(7, y).red, 255);
 }
 
 }  // namespace
