@@ -72,7 +72,7 @@ void bind_head_picture(nb::module_& m) {
       .def_prop_ro("height", &Picture::height)
       .def("png", &png, "The bytes of a PNG file.")
       .def("_repr_png_", &png)
-      .def("svg", &Picture::svg, nb::call_guard<nb::gil_scoped_release>(),
+      .def("svg", &Picture::svg, nb::call_guard<WithoutGil>(),
            "The same as SVG, in which text is text.")
       .def("save", &save, "path"_a, "replace"_a = false, "Writes a .png or an .svg file.")
       .def("__repr__",

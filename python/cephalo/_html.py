@@ -3,15 +3,11 @@
 import html
 import pathlib
 
+from . import _cephalo
+
 CAPTION = "row = query, looks at → column = key"
+HATCH = "#aaa"  # the strokes of what is hidden
 STYLE = "background:#fff;color:#222;font:13px sans-serif;padding:8px"
-
-# Cividis from its bright end, which all kinds of colour vision tell apart; 0 melts into the page.
-_STOPS = ((0.0, (255, 255, 255)), (0.12, (254, 232, 56)), (0.23, (225, 204, 85)),
-          (0.34, (195, 179, 105)), (0.45, (165, 156, 116)), (0.56, (138, 134, 120)),
-          (0.67, (112, 113, 115)), (0.78, (87, 93, 109)), (0.89, (59, 73, 108)),
-          (1.0, (0, 34, 78)))
-
 
 def escape(text):
     """For text and for attributes in double quotes."""
@@ -19,13 +15,8 @@ def escape(text):
 
 
 def colour(weight):
-    """A weight from 0 to 1 -> "#rrggbb"."""
-    weight = min(max(weight, 0.0), 1.0)
-    for (low, dark), (high, light) in zip(_STOPS, _STOPS[1:]):
-        if weight <= high:
-            part = (weight - low) / (high - low)
-            return "#%02x%02x%02x" % tuple(round(a + part * (b - a)) for a, b in zip(dark, light))
-    return "#ffffff"  # NaN: never part of a row of weights
+    """A weight from 0 to 1 -> "#rrggbb": the same colour as in a PNG and on a terminal."""
+    return "#%02x%02x%02x" % _cephalo.cividis(weight)
 
 
 def short(name):
@@ -38,12 +29,20 @@ def legend():
     """What the colours of weights mean."""
     steps = "".join(f'<rect x="{18 + 12 * n}" y="2" width="12" height="12" fill="{colour(n / 10)}"/>'
                     for n in range(11))
-    return ('<svg role="img" aria-label="colours: white is 0, dark blue is 1, hatched is hidden" '
+    return ('<svg role="img" aria-label="colours: dark blue is 0, yellow is 1, hatched is hidden" '
             'width="270" height="18"><g font-size="11" font-family="monospace" fill="#222">'
             f'<text x="4" y="12">0</text>{steps}<rect x="18" y="2" width="132" height="12" fill="none" '
-            'stroke="#888"/><text x="154" y="12">1</text><path stroke="#ccc" d="M176 14l12 -12M182 14l6 -6'
-            'M176 8l6 -6"/><rect x="176" y="2" width="12" height="12" fill="none" stroke="#888"/>'
+            f'stroke="#888"/><text x="154" y="12">1</text><path stroke="{HATCH}" d="M176 14l12 -12M182 14'
+            'l6 -6M176 8l6 -6"/><rect x="176" y="2" width="12" height="12" fill="none" stroke="#888"/>'
             '<text x="194" y="12">hidden</text></g></svg>')
+
+
+def caption(queries, keys, rows, columns):
+    """What rows and columns are, and that they stand for more than one token where they do."""
+    if (rows, columns) == (queries, keys):
+        return CAPTION
+    return (f"{CAPTION}; {queries} × {keys} tokens pooled into {rows} × {columns} cells, each the "
+            "largest weight in it")
 
 
 def save_page(path, title, fragment):

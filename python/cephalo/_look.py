@@ -4,7 +4,7 @@ import math
 from array import array
 
 from . import _cephalo
-from ._html import CAPTION, STYLE, colour, escape, legend, save_page, short
+from ._html import CAPTION, HATCH, STYLE, caption, colour, escape, legend, save_page, short
 
 EXACT = 64  # tokens up to which every weight is drawn; above, so many cells per side
 _CHUNK = 64
@@ -49,46 +49,40 @@ class Look:
         return "\n".join(lines)
 
     def _caption(self):
-        if not self.pooled:
-            return CAPTION
-        cells = f"{len(self.heads[0])} × {len(self.heads[0][0])}"
-        return (f"{CAPTION}; {len(self.q_tokens)} × {len(self.kv_tokens)} tokens pooled into "
-                f"{cells} cells, each the largest weight in it")
+        rows = self.heads[0]
+        return caption(len(self.q_tokens), len(self.kv_tokens), len(rows), len(rows[0]))
 
     def _row_names(self):
         if self.pooled:
-            return [_span(i, len(self.heads[0]), self.q_tokens) for i in range(len(self.heads[0]))]
+            return spans(self.q_tokens, len(self.heads[0]))
         return [short(name) for name in self.q_tokens]
 
     def _head(self, h):
         """One head as SVG: no script, no reference, a title for every cell."""
         rows = self.heads[h]
-        q_names, kv_names = self.q_tokens, self.kv_tokens
-        if self.pooled:
-            q_names = [_span(i, len(rows), q_names) for i in range(len(rows))]
-            kv_names = [_span(j, len(rows[0]), kv_names) for j in range(len(rows[0]))]
-        picture = _Picture(len(rows), len(kv_names), q_names, kv_names)
+        picture = HeadSvg(spans(self.q_tokens, len(rows)), spans(self.kv_tokens, len(rows[0])))
         label = escape(f"{self.names[h]}: {CAPTION}")
         return (f'<div><div style="font-weight:bold">{escape(self.names[h])}</div><svg role="img" '
-                f'aria-label="{label}" width="{picture.width}" height="{picture.height}">{picture.labels(self.pooled)}'
-                f"{picture.cells(rows)}</svg></div>")
+                f'aria-label="{label}" width="{picture.width}" height="{picture.height}">'
+                f"{picture.labels(8 if self.pooled else 1)}{picture.hidden(rows)}{picture.cells(rows)}"
+                f"{picture.frame()}</svg></div>")
 
 
-class _Picture:
-    """Where things are in the SVG of one head."""
+class HeadSvg:
+    """Where things are in the SVG of one head; q_names, kv_names: of its rows and columns."""
 
-    def __init__(self, rows, columns, q_names, kv_names):
-        longest = max(rows, columns)
-        self.cell = 20 if longest <= 12 else 14 if longest <= 24 else 9
-        self.font = 11 if self.cell > 9 else 8
+    def __init__(self, q_names, kv_names, cell=None):
+        longest = max(len(q_names), len(kv_names))
+        self.cell = cell or (20 if longest <= 12 else 14 if longest <= 24 else 9)
+        self.font = 11 if self.cell > 12 else 9 if self.cell > 9 else 8
         self.q_names, self.kv_names = q_names, kv_names
         letters = max((len(short(name)) for name in [*q_names, *kv_names]), default=0)
         self.margin = 8 + round(0.65 * self.font * letters)
-        self.width = self.margin + columns * self.cell + 2
-        self.height = self.margin + rows * self.cell + 2
+        self.width = self.margin + len(kv_names) * self.cell + 2
+        self.height = self.margin + len(q_names) * self.cell + 2
 
-    def labels(self, every_eighth):
-        step = 8 if every_eighth else 1
+    def labels(self, step):
+        """The name of each step-th row and column."""
         parts = [f'<g font-size="{self.font}" font-family="monospace" fill="#222">']
         for i in range(0, len(self.q_names), step):
             y = self.margin + (i + 0.5) * self.cell + 0.35 * self.font
@@ -100,20 +94,42 @@ class _Picture:
                          f"{escape(short(self.kv_names[j]))}</text>")
         return "".join(parts) + "</g>"
 
+    def hidden(self, rows):
+        """A stroke through each cell that the mask hides."""
+        strokes = "".join(f"M{x} {y + self.cell}l{self.cell} -{self.cell}"
+                          for x, y, weight, *_ in self._places(rows) if weight is None)
+        return f'<path stroke="{HATCH}" d="{strokes}"/>'
+
     def cells(self, rows):
-        parts, strokes = [], []
+        """Every other cell, with a title that says its weight."""
+        parts = []
+        for x, y, weight, i, j in self._places(rows):
+            if weight is not None:
+                words = escape(f"{self.q_names[i]} → {self.kv_names[j]}: {weight:.4f}")
+                parts.append(f'<path fill="{colour(weight)}" d="{self._square(x, y)}"><title>{words}'
+                             "</title></path>")
+        return "".join(parts)
+
+    def shades(self, rows, count):
+        """The same in so many shades, a path for each: without titles, and much shorter."""
+        paths = {}
+        for x, y, weight, *_ in self._places(rows):
+            if weight is not None:
+                paths.setdefault(round(weight * count), []).append(self._square(x, y))
+        return "".join(f'<path fill="{colour(shade / count)}" d="{"".join(squares)}"/>'
+                       for shade, squares in sorted(paths.items()))
+
+    def frame(self):
+        size = f'width="{self.width - self.margin - 2}" height="{self.height - self.margin - 2}"'
+        return f'<rect x="{self.margin}" y="{self.margin}" {size} fill="none" stroke="#888"/>'
+
+    def _places(self, rows):
         for i, row in enumerate(rows):
             for j, weight in enumerate(row):
-                x, y = self.margin + j * self.cell, self.margin + i * self.cell
-                if weight is None:
-                    strokes.append(f"M{x} {y + self.cell}l{self.cell} -{self.cell}")
-                    continue
-                words = escape(f"{self.q_names[i]} → {self.kv_names[j]}: {weight:.4f}")
-                parts.append(f'<path fill="{colour(weight)}" d="M{x} {y}h{self.cell}v{self.cell}'
-                             f'h-{self.cell}z"><title>{words}</title></path>')
-        size = f'width="{self.width - self.margin - 2}" height="{self.height - self.margin - 2}"'
-        return (f'<path stroke="#ccc" d="{"".join(strokes)}"/>{"".join(parts)}'
-                f'<rect x="{self.margin}" y="{self.margin}" {size} fill="none" stroke="#888"/>')
+                yield self.margin + j * self.cell, self.margin + i * self.cell, weight, i, j
+
+    def _square(self, x, y):
+        return f"M{x} {y}h{self.cell}v{self.cell}h-{self.cell}z"
 
 
 def _shade(weight):
@@ -122,10 +138,11 @@ def _shade(weight):
     return _SHADES[0 if weight < 0.01 else min(math.ceil(4 * weight), 4)]
 
 
-def _span(cell, cells, names):
-    """The tokens that a pooled row or column stands for."""
-    begin, end = (-(-edge * len(names) // cells) for edge in (cell, cell + 1))  # rounded up
-    return names[begin] if end == begin + 1 else f"{begin}–{end - 1}"
+def spans(names, cells):
+    """The tokens that each of so many rows or columns stands for: a name, or "8–15"."""
+    edges = [-(-cell * len(names) // cells) for cell in range(cells + 1)]  # rounded up
+    return [names[begin] if end == begin + 1 else f"{begin}–{end - 1}"
+            for begin, end in zip(edges, edges[1:])]
 
 
 def _names(given, count, argument):
@@ -184,9 +201,25 @@ def _pooled(layer, x, kv, mask, batch):
         mask = _cephalo.keep(mask)  # FastMultiHeadAttention's bare array
     if layer.causal:
         mask = _cephalo.causal() if mask is None else _cephalo.causal() & mask
+    heads = _maps(q, k, mask, layer.num_heads, batch)
+    if mask is None:
+        return heads
+    # Where all scores are alike, every key that may be seen has some weight: what has none is hidden.
+    visible = _maps(_zeros_like(q), _zeros_like(k), mask, layer.num_heads, batch)
+    return [[[weight if seen > 0 else None for weight, seen in zip(*rows)] for rows in zip(*pair)]
+            for pair in zip(heads, visible)]
+
+
+def _maps(q, k, mask, num_heads, batch):
     lse = _cephalo.attend(q, k, k, mask=mask, return_lse=True).lse
     return [_cephalo.pooled_weights(q, k, lse, EXACT, head, batch=batch, mask=mask).largest.tolist()
-            for head in range(layer.num_heads)]
+            for head in range(num_heads)]
+
+
+def _zeros_like(x):
+    """Zeros for q or k of the same tokens: [batch, heads, tokens, 1]"""
+    shape = (*x.shape[:-1], 1)
+    return memoryview(bytearray(math.prod(shape) * x.itemsize)).cast(x.format, shape)
 
 
 def _queries_and_keys(layer, x, kv):

@@ -5,13 +5,13 @@ import os
 from typing import Any, NamedTuple
 
 from . import _cephalo
-from ._html import CAPTION, STYLE, colour, escape, legend, save_page, short
-from ._look import EXACT, Look
+from ._html import STYLE, caption, escape, legend, save_page, short
+from ._look import EXACT, HeadSvg, Look, spans
 from ._look_token import TokenLink, TokenLook, find_token
 
 PROBE = 50  # tokens of the probe, where they fit
 _CELLS = 24  # of a small map, at most
-_SHADES = 16  # colours of a small map
+_SHADES = 32  # colours of a small map
 _LINKS = 3
 
 
@@ -111,7 +111,14 @@ class TextLook:
                          for name in self.tokens)
         layers = "".join(self._layer(layer) for layer in range(self.recording.num_layers))
         return (f'<div style="{STYLE}"><b>{escape(self.text)}</b><br>{escape(self.title)}<br>{names}'
-                f"<br>{self._next()}<br>{escape(CAPTION)}<br>{legend()}{layers}</div>")
+                f"<br>{self._next()}<br>{escape(self._caption())}<br>{legend()}{layers}</div>")
+
+    def _caption(self):
+        tokens, cells = len(self.tokens), self._cells()
+        return caption(tokens, tokens, cells, cells)
+
+    def _cells(self):
+        return min(len(self.tokens), _CELLS)
 
     def _next(self):
         shares = " · ".join(f"<code>{escape(short(name))}</code> {share:.0%}"
@@ -124,25 +131,18 @@ class TextLook:
                 f'<div style="display:flex;flex-wrap:wrap;gap:10px">{heads}</div>')
 
     def _small_map(self, look):
-        """One head as SVG: a path for each shade, no script, no reference."""
-        cells = min(len(self.tokens), _CELLS)
-        rows = self.recording.pooled(look.layer, look.head, cells).largest.tolist()
-        size = 96 // len(rows) or 1
-        width = size * len(rows)
-        shades = {}
-        for i, row in enumerate(rows):
-            for j, weight in enumerate(row[:i + 1]):
-                shade = round(weight * _SHADES)
-                if shade > 0:
-                    shades.setdefault(shade, []).append(f"M{j * size} {i * size}h{size}v{size}h-{size}z")
-        paths = "".join(f'<path fill="{colour(shade / _SHADES)}" d="{"".join(parts)}"/>'
-                        for shade, parts in sorted(shades.items()))
+        """One head as SVG: its tokens, a path for each shade, no script, no reference."""
+        cells = self._cells()
+        rows = [[weight if j <= i else None for j, weight in enumerate(row)] for i, row in
+                enumerate(self.recording.pooled(look.layer, look.head, cells).largest.tolist())]
+        names = spans(self.tokens, cells)
+        picture = HeadSvg(names, names, cell=14 if cells <= 12 else 11)
         links = "; ".join(self._link(*link) for link in look.links)
         words = escape(f"layer {look.layer} head {look.head}{_labels(look)}: {links}")
-        return (f'<div style="width:{max(width, 96)}px"><svg role="img" aria-label="{words}" '
-                f'width="{width}" height="{width}"><title>{words}</title>{paths}'
-                f'<path fill="none" stroke="#888" d="M0.5 0.5V{width - 0.5}H{width - 0.5}z"/></svg>'
-                f'<div style="font-size:11px">{look.head}{escape(_labels(look))}</div></div>')
+        return (f'<div><div style="font-size:12px">head {look.head}{escape(_labels(look))}</div>'
+                f'<svg role="img" aria-label="{words}" width="{picture.width}" height="{picture.height}">'
+                f"<title>{words}</title>{picture.labels(1)}{picture.hidden(rows)}"
+                f"{picture.shades(rows, _SHADES)}{picture.frame()}</svg></div>")
 
 
 def _labels(look):

@@ -186,6 +186,36 @@ def test_its_page_stands_alone(tmp_path):
     assert (tmp_path / "look.png").read_bytes() == look.picture().png()
 
 
+def test_its_page_tells_hidden_from_0_and_names_the_tokens():
+    look = looked()
+    page = pages.self_contained(look._repr_html_())
+    tokens = len(look.tokens)
+    hidden = [path for name, path in page.attributes if name == "d" and path.startswith("M") and "l" in path]
+    strokes = tokens * (tokens - 1) // 2
+    assert [path.count("l") for path in hidden] == [3, *[strokes] * 4]  # the legend's, each head's
+    filled = [path for name, path in page.attributes if name == "d" and "z" in path]
+    assert sum(path.count("z") for path in filled) == 4 * (strokes + tokens)  # 0 has a colour too
+    for name in set(look.tokens):
+        shown = "<|endoftext…" if name == "<|endoftext|>" else name
+        # The list of tokens, and both sides of four maps.
+        assert page.texts.count(shown) - look.tokens.count(name) >= 8 * look.tokens.count(name), name
+    assert "pooled" not in " ".join(page.texts)
+
+
+def test_its_page_says_that_it_pools():
+    text = " ".join(looked("the cat sat on the mat " * 5)._repr_html_().split("<br>"))
+    tokens = len(looked("the cat sat on the mat " * 5).tokens)
+    assert f"{tokens} × {tokens} tokens pooled into 24 × 24 cells, each the largest weight in it" in text
+
+
+def test_links_of_a_label_are_those_that_its_score_counts():
+    look = looked("the cat the cat the")
+    links = cephalo.strongest_links(look.recording, 0, 0, 100, label="induction")
+    assert links and all(look.ids[key - 1] == look.ids[query] and key < query for query, key, _ in links)
+    with pytest.raises(ValueError, match="there is no label 'inductive'"):
+        cephalo.strongest_links(look.recording, 0, 0, label="inductive")
+
+
 def test_models_come_from_folders_too(tmp_path):
     text_gpt().save(tmp_path / "model")
     look = cephalo.look("the cat", tmp_path / "model")

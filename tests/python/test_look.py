@@ -46,7 +46,14 @@ def test_all_heads_share_one_scale_and_it_says_what_rows_and_columns_are():
     page = pages.self_contained(html)
     assert page.tags.count("svg") == 3  # one legend, two heads
     assert html.count("row = query, looks at → column = key") == 3
-    assert html.count('fill="#00224e"') == 3  # weight 1: the legend's end and each first row
+    assert html.count('fill="#ffea46"') == 3  # weight 1: the legend's end and each first row
+
+
+def test_colours_are_those_of_pictures_and_terminals():
+    html = causal_layer().look(inputs(1, 6, 8))._repr_html_()
+    assert 'y="2" width="12" height="12" fill="#00204d"/>' in html  # the legend's 0: dark blue
+    assert cephalo._cephalo.cividis(0) == (0, 32, 77) and cephalo._cephalo.cividis(1) == (255, 234, 70)
+    assert "dark blue is 0, yellow is 1, hatched is hidden" in html
 
 
 def test_a_page_is_saved_whole(tmp_path):
@@ -77,7 +84,9 @@ def test_above_64_tokens_it_pools_and_says_so(tokens, causal):
     edges = [-(-cell * tokens // 64) for cell in range(65)]
     weights = layer.trace(x)["weights"][1]
     largest = np.maximum.reduceat(np.maximum.reduceat(weights, edges[:-1], 1), edges[:-1], 2)
-    assert np.abs(drawn(look) - largest).max() < 2e-6
+    hidden = np.triu(np.ones((64, 64), dtype=bool), 1) & causal
+    assert (np.isnan(drawn(look)) == hidden).all()
+    assert np.abs(np.nan_to_num(drawn(look)) - largest).max() < 2e-6
     assert f"{edges[9]}–{edges[10] - 1}" in repr(look) or tokens == 65
 
 
