@@ -102,6 +102,7 @@ bench-tokenizer: build ## tokenising beside the tokenizers package; ARGS=FILE...
 
 docs: build ## run every command in README.md and docs/ and write its output there
 	@python3 tools/run_docs.py --build $(BUILD) README.md docs/*.md
+	@$(BUILD)/cli/cephalo trace --svg docs/split.svg --force
 	@PYTHONPATH=$(BUILD)/python .venv/bin/python tools/run_notebooks.py docs/*.ipynb
 
 fmt: ## clang-format everything

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -10,10 +9,14 @@
 
 #include "cephalo/attention/ladder.h"
 #include "cephalo/core/error.h"
+#include "cephalo/io/file.h"
 #include "cephalo/io/npy.h"
 #include "cephalo/model/pipeline.h"
 #include "cephalo/text/words.h"
+#include "cephalo/view/split_picture.h"
+#include "cli/journey.h"
 #include "cli/numbers.h"
+#include "cli/rungs.h"
 #include "cli/terminal.h"
 #include "cli/trace_run.h"
 #include "cli/train_plan.h"
@@ -28,45 +31,13 @@ constexpr dim_t kLargest = dim_t{1} << 24;  // a width or a length no layer has
 // The flags as they were typed; numbers are parsed by us, not by the locale.
 struct Flags {
   std::string text = "The cat sat on the mat";
+  bool text_given = false;
   std::string rung = "5";
   std::string preset, seed = "123", d_in, d_out, num_heads, context_length, dropout, head = "0";
-  std::string form, dropout_stream, input;
+  std::string form, dropout_stream, input, batch = "0", svg;
   bool qkv_bias = false, train = false, explain = false, json = false, parameters = false;
+  bool picture = false, force = false;
 };
-
-struct RungName {
-  int number;
-  std::array<const char*, 3> names;
-};
-constexpr std::array kRungs = {
-    RungName{1, {"simple", "simple_attention", ""}},
-    RungName{2, {"self", "SelfAttention", ""}},
-    RungName{3, {"causal", "CausalAttention", "CausalSelfAttention"}},
-    RungName{4, {"wrapper", "HeadWrapper", ""}},
-    RungName{5, {"multi-head", "MultiHeadAttention", ""}},
-    RungName{6, {"bidirectional", "EasyMultiHeadAttention", "MultiHeadSelfAttention"}},
-    RungName{7, {"fused", "FastMultiHeadAttention", ""}},
-    RungName{8, {"pipeline", "", ""}}};
-constexpr int kPipeline = 8;
-
-// Rungs whose layers have one width for what comes in and goes out.
-bool has_one_width(int rung) {
-  return rung == 6 || rung == 7;
-}
-
-int parse_rung(const std::string& text) {
-  for (const RungName& rung : kRungs) {
-    const auto& names = rung.names;
-    if (text == std::to_string(rung.number)) return rung.number;
-    if (!text.empty() && std::find(names.begin(), names.end(), text) != names.end()) {
-      return rung.number;
-    }
-  }
-  throw UsageError(
-      fmt::format("--rung: '{}' is not 1 to 8 or one of simple, self, causal, wrapper, multi-head, "
-                  "bidirectional, fused, pipeline",
-                  printable(text)));
-}
 
 template <typename T>
 T parse_choice(const std::string& flag, const std::string& text,
@@ -84,6 +55,8 @@ MultiHeadAttentionOptions layer_options(const Flags& flags, int rung) {
   MultiHeadAttentionOptions o =
       preset(flags.preset.empty() ? preset_names().front() : flags.preset);
   if (rung == 4) o.d_out /= o.num_heads;  // the width of one head
+  // Without a scale wide rows look at themselves alone: 768 numbers print the identity matrix.
+  if (rung == 1 && flags.preset.empty()) o.d_in = 3;
   const auto size = [](const char* flag, const std::string& text, dim_t& to) {
     if (!text.empty()) to = parse_integer(flag, text, 1, kLargest);
   };
@@ -122,51 +95,19 @@ void check_flags(const Flags& flags, int rung, const MultiHeadAttentionOptions& 
   refuse(rung == kPipeline && !flags.input.empty(), "--input");
   refuse(rung != 2 && !flags.form.empty(), "--form");
   if (flags.parameters && !flags.json) throw UsageError("--parameters: only with --json");
+  for (const auto& [given, flag] :
+       {std::pair{flags.picture, "--picture"}, std::pair{!flags.svg.empty(), "--svg"}}) {
+    if (given && rung < kFirstSplit) {
+      throw UsageError(fmt::format("{}: rung {} splits nothing into heads; rungs {} to {} do", flag,
+                                   rung, kFirstSplit, kPipeline));
+    }
+    if (given && (flags.json || flags.explain)) {
+      throw UsageError(fmt::format("{}: goes with neither --json nor --explain", flag));
+    }
+  }
   if (has_one_width(rung) && !flags.d_in.empty() && !flags.d_out.empty() && o.d_in != o.d_out) {
     throw UsageError(fmt::format("rung {} has one width: --d-in ({}) and --d-out ({}) must agree",
                                  rung, o.d_in, o.d_out));
-  }
-}
-
-// The layer of rungs 2 to 8, continuing the generator that drew the embeddings.
-std::unique_ptr<MultiHeadAttention> make_layer(int rung, const MultiHeadAttentionOptions& o,
-                                               TorchGenerator& generator) {
-  switch (rung) {
-    case 2:
-      return std::make_unique<SelfAttention>(SelfAttentionOptions{.d_in = o.d_in,
-                                                                  .d_out = o.d_out,
-                                                                  .qkv_bias = o.qkv_bias,
-                                                                  .form = o.form,
-                                                                  .generator = &generator});
-    case 3:
-      return std::make_unique<CausalAttention>(
-          CausalAttentionOptions{.d_in = o.d_in,
-                                 .d_out = o.d_out,
-                                 .context_length = o.context_length,
-                                 .dropout = o.dropout,
-                                 .qkv_bias = o.qkv_bias,
-                                 .generator = &generator,
-                                 .dropout_stream = o.dropout_stream});
-    case 4:
-      return std::make_unique<HeadWrapper>(HeadWrapperOptions{.d_in = o.d_in,
-                                                              .d_out = o.d_out,
-                                                              .context_length = o.context_length,
-                                                              .dropout = o.dropout,
-                                                              .num_heads = o.num_heads,
-                                                              .qkv_bias = o.qkv_bias,
-                                                              .generator = &generator,
-                                                              .dropout_stream = o.dropout_stream});
-    case 6:
-      return std::make_unique<EasyMultiHeadAttention>(EasyMultiHeadAttentionOptions{
-          .d_model = o.d_in, .num_heads = o.num_heads, .generator = &generator});
-    case 7:
-      return std::make_unique<FastMultiHeadAttention>(FastMultiHeadAttentionOptions{
-          .d_model = o.d_in, .num_heads = o.num_heads, .generator = &generator});
-    default: {
-      MultiHeadAttentionOptions options = o;
-      options.generator = &generator;
-      return std::make_unique<MultiHeadAttention>(options);
-    }
   }
 }
 
@@ -188,7 +129,7 @@ void say_memory(dim_t numbers) {
   const std::int64_t there = available_memory();
   if (there > 0 && needed > there) {
     throw Error(Error::Kind::memory,
-                fmt::format("trace: {} random numbers need {}, this machine has {} to give",
+                fmt::format("trace: {} random numbers need {}, and only {} is available",
                             with_commas(numbers), in_bytes(needed), in_bytes(there)));
   }
   if (needed < kWorthSaying) return;
@@ -207,20 +148,58 @@ EmbeddedText read_text(const Flags& flags, const MultiHeadAttentionOptions& opti
   return embedded;
 }
 
-// x from a file, as [1, tokens, d_in]; its tokens are called by their numbers.
+// Rung 1 shows the book's numbers unless something else is asked for.
+bool wants_journey(const Flags& flags, int rung) {
+  return rung == 1 && !flags.text_given && flags.input.empty() && flags.d_in.empty() &&
+         flags.preset.empty();
+}
+
+// -> [1, 6, 3]
+Tensor read_journey(TraceRun& run) {
+  run.text = kJourney;
+  run.tokens = split_words(kJourney);
+  return journey().reshaped({1, 6, 3});
+}
+
+// x from a file, as [batch, tokens, d_in]; its tokens are called by their numbers.
 Tensor read_input(const Flags& flags, MultiHeadAttentionOptions& options, TraceRun& run) {
   const Tensor x = read_npy(flags.input);
-  const bool one_batch = x.rank() == 3 && x.dim(0) == 1;
-  if ((x.rank() != 2 && !one_batch) || !is_floating(x.dtype()) || x.numel() == 0) {
+  if ((x.rank() != 2 && x.rank() != 3) || !is_floating(x.dtype()) || x.numel() == 0) {
     throw Error(Error::Kind::value,
-                fmt::format("{}: {} {} cannot be traced; [tokens, d_in] of floats is needed",
+                fmt::format("{}: {} {} cannot be traced; [tokens, d_in] or [batch, tokens, d_in] "
+                            "of floats is needed",
                             flags.input, to_string(x.shape()), name(x.dtype())));
   }
   if (flags.d_in.empty()) options.d_in = x.dim(-1);
   if (has_one_width(run.rung) && flags.d_out.empty()) options.d_out = options.d_in;
   run.text = printable(flags.input);
   for (dim_t i = 0; i < x.dim(-2); ++i) run.tokens.push_back(std::to_string(i));
-  return Tensor::copy(x, DType::f32).reshaped({1, x.dim(-2), x.dim(-1)});
+  return Tensor::copy(x, DType::f32).reshaped({x.rank() == 3 ? x.dim(0) : 1, x.dim(-2), x.dim(-1)});
+}
+
+// What is split, from the sizes alone: nothing is computed, so gpt3 is drawn as fast as gpt2.
+HeadSplit split_of(const Flags& flags, const MultiHeadAttentionOptions& o, TraceRun& run) {
+  HeadSplit split;
+  if (flags.input.empty()) {
+    for (const std::string& word : split_words(flags.text)) run.tokens.push_back(printable(word));
+    if (run.tokens.empty()) throw UsageError("--text: there is no word in it");
+  }
+  MultiHeadAttentionOptions options = o;
+  if (!flags.input.empty()) split.batch = read_input(flags, options, run).dim(0);
+  parameter_count(options);  // refuses what no layer can have
+  split.q_tokens = split.kv_tokens = std::ssize(run.tokens);
+  split.num_heads = split.num_kv_heads = options.num_heads;
+  split.head_dim = split.v_dim = options.d_out / options.num_heads;
+  split.tokens = run.tokens;
+  return split;
+}
+
+void save_svg(const Flags& flags, const HeadSplit& split) {
+  const std::string svg = split_svg(split);
+  AtomicFile file(flags.svg, flags.force);
+  file.write(svg.data(), svg.size());
+  file.finish();
+  print(fmt::format("{}: {} bytes\n", printable(flags.svg), svg.size()));
 }
 
 void trace(const Flags& flags) {
@@ -233,13 +212,23 @@ void trace(const Flags& flags) {
     if (!flags.d_out.empty()) options.d_in = options.d_out;
     options.d_out = options.d_in;
   }
+  if (flags.picture || !flags.svg.empty()) {
+    const HeadSplit split = split_of(flags, options, run);
+    if (flags.picture) print(draw_split(split, terminal_style()));
+    if (!flags.svg.empty()) save_svg(flags, split);
+    return;
+  }
   // One stream of random numbers, in the order in which the PyTorch program would draw:
   // token embedding, position embedding, layer, dropout.
   TorchGenerator generator(run.seed);
   EmbeddedText embedded;
   if (!flags.input.empty()) embedded.x = read_input(flags, options, run);
-  say_memory(numbers_to_draw(run.rung, options, flags.input.empty() ? flags.text : ""));
-  if (flags.input.empty()) embedded = read_text(flags, options, generator, run);
+  const bool journey = wants_journey(flags, run.rung);
+  const bool text = flags.input.empty() && !journey;
+  say_memory(numbers_to_draw(run.rung, options, text ? flags.text : ""));
+  if (journey) embedded.x = read_journey(run);
+  if (text) embedded = read_text(flags, options, generator, run);
+  run.drawn = run.rung > 1 || !embedded.tokens.empty();
   const TensorView x = embedded.x;
 
   std::unique_ptr<MultiHeadAttention> layer;
@@ -247,7 +236,7 @@ void trace(const Flags& flags) {
     run.trace = trace_simple_attention(x);
     run.head_dim = options.d_in;
   } else {
-    layer = make_layer(run.rung, options, generator);
+    layer = make_rung(run.rung, options, generator);
     if (!flags.train) layer->eval();
     CallOptions call;
     call.generator = &generator;
@@ -256,9 +245,11 @@ void trace(const Flags& flags) {
     run.head_dim = layer->head_dim();
     if (flags.parameters) run.parameters = layer->parameters();
   }
-  if (flags.input.empty()) run.trace.steps.front().formula = "x = token + position";
+  if (!embedded.tokens.empty()) run.trace.steps.front().formula = "x = token + position";
   if (run.rung == kPipeline) prepend_embedding(embedded, run.trace);
   run.head = parse_integer("--head", flags.head, 0, run.num_heads - 1);
+  run.batch = x.dim(0);
+  run.sequence = parse_integer("--batch", flags.batch, 0, run.batch - 1);
   if (flags.json) {
     print(trace_as_json(run));
   } else {
@@ -272,10 +263,15 @@ Verb add_trace(CLI::App& program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* verb =
       program.add_subcommand("trace", "Compute attention on a text, step by step, with numbers");
-  verb->add_option("--text", flags->text, "The text; its words are the tokens")
-      ->capture_default_str();
-  verb->add_option("--input", flags->input, "An array [tokens, d_in] instead of a text, .npy")
+  CLI::Option* text = verb->add_option("--text", flags->text, "The text; its words are the tokens")
+                          ->capture_default_str();
+  verb->add_option("--input", flags->input,
+                   "An array [tokens, d_in] or [batch, tokens, d_in]\n"
+                   "instead of a text, .npy")
       ->type_name("FILE");
+  verb->add_option("--batch", flags->batch, "The sequence of --input to look at")
+      ->type_name("N")
+      ->capture_default_str();
   verb->add_option("--rung", flags->rung,
                    "1 simple, 2 self, 3 causal, 4 wrapper, 5 multi-head,\n"
                    "6 bidirectional, 7 fused, 8 pipeline")
@@ -284,7 +280,7 @@ Verb add_trace(CLI::App& program) {
   verb->add_option("--preset", flags->preset,
                    "Sizes of a known model: gpt2, gpt2-xl, gpt3; cephalo presets lists them")
       ->type_name("NAME");
-  verb->add_option("--d-in", flags->d_in, "Width into the layer [768]")->type_name("N");
+  verb->add_option("--d-in", flags->d_in, "Width into the layer [768; rung 1: 3]")->type_name("N");
   verb->add_option("--d-out", flags->d_out, "Width out of it; in rung 4 of one head [768; 64]");
   verb->add_option("--num-heads", flags->num_heads, "Heads [12]")->type_name("N");
   verb->add_option("--context-length", flags->context_length, "Longest input [1024]")
@@ -305,6 +301,9 @@ Verb add_trace(CLI::App& program) {
       ->type_name("N")
       ->capture_default_str();
   verb->add_flag("--explain", flags->explain, "What happens in each step, why, and its effect");
+  verb->add_flag("--picture", flags->picture, "The width cut into heads, and what the axes do");
+  verb->add_option("--svg", flags->svg, "The same picture as a file")->type_name("FILE");
+  verb->add_flag("--force", flags->force, "Replace FILE if it exists");
   verb->add_flag("--json", flags->json, "Every number of every step, as JSON");
   verb->add_flag("--parameters", flags->parameters, "With --json: the parameters too");
   verb->footer(
@@ -312,8 +311,11 @@ Verb add_trace(CLI::App& program) {
       "  cephalo trace --text \"Your journey starts with one step\" --head 3\n"
       "  cephalo trace --rung 2 --d-in 3 --d-out 2 --context-length 6 --explain\n"
       "  cephalo trace --preset gpt2-xl --json > steps.json\n"
+      "  cephalo trace --picture\n"
+      "Rung 1 shows the book's sentence and its three numbers a token unless you say otherwise.\n"
       "In JSON null stands for -inf: a hidden score.");
-  return [flags] {
+  return [flags, text] {
+    flags->text_given = text->count() > 0;
     try {
       trace(*flags);
     } catch (const Error& error) {

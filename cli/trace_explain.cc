@@ -11,13 +11,15 @@ namespace {
 
 constexpr dim_t kCorner = 4;
 
-// The first numbers of the first matrix (of the chosen head where there are heads).
-std::string corner(const Step& step, dim_t head) {
+// The first numbers of a matrix of the shown sequence (and of the shown head where there are
+// heads).
+std::string corner(const Step& step, const TraceRun& run) {
   TensorView t = step.value;
   std::string where;
   while (t.rank() > 2) {
     const bool is_heads = t.rank() == 3 && step.shape.rank() == 4 && step.number != "2";
-    const dim_t index = is_heads ? std::min(head, t.dim(0) - 1) : 0;
+    const bool is_batch = t.rank() == step.shape.rank();
+    const dim_t index = is_batch ? run.sequence : (is_heads ? std::min(run.head, t.dim(0) - 1) : 0);
     where += fmt::format("{}, ", index);
     t = t.select(0, index);
   }
@@ -35,8 +37,7 @@ std::string corner(const Step& step, dim_t head) {
 }  // namespace
 
 std::string trace_as_explanation(const TraceRun& run) {
-  std::string out = bold(run.text) + "\n" + run.trace.title + fmt::format(", seed {}\n", run.seed);
-  out += "untrained parameters: shapes and arithmetic are real, the pattern is noise\n";
+  std::string out = bold(run.text) + "\n" + title_of(run) + "\n" + warning_of(run);
   if (run.trace.at("scores_masked").topic != "NO MASK") {
     out += run.trace.mask_first
                ? "order: mask before the scale, as in the book; both orders give the same bits\n"
@@ -55,7 +56,7 @@ std::string trace_as_explanation(const TraceRun& run) {
                        notes_more ? "  (" + step.note + ")" : "", to_string(step.shape),
                        to_string(step.strides), step.moved ? "new memory" : "same memory");
     const bool like_q = step.key.starts_with("k") || step.key.starts_with("v");
-    if (!like_q) out += corner(step, run.head);
+    if (!like_q) out += corner(step, run);
   }
   return out;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/rungs.h"
 #include "cli/terminal.h"
 #include "cli/trace_run.h"
 
@@ -58,10 +59,10 @@ std::string steps_table(const Trace& trace) {
   return table;
 }
 
-// t: [.., rows, columns] of the one batch and the given head
-TensorView matrix_of_head(const TensorView& t, dim_t head) {
-  const TensorView first = t.select(0, 0);
-  return first.rank() == 3 ? first.select(0, head) : first;
+// t: [batch, .., rows, columns] -> those of the shown sequence and head
+TensorView shown_matrix(const TensorView& t, const TraceRun& run) {
+  const TensorView sequence = t.select(0, run.sequence);
+  return sequence.rank() == 3 ? sequence.select(0, run.head) : sequence;
 }
 
 // A space and six characters, for numbers below a million.
@@ -75,12 +76,12 @@ std::string number_cell(double value) {
 std::vector<std::string> by_hand(const TraceRun& run, dim_t query) {
   const Trace& trace = run.trace;
   const auto row_of = [&](const char* key) {
-    return matrix_of_head(trace.at(key).value, run.head)[query];
+    return shown_matrix(trace.at(key).value, run)[query];
   };
   const bool is_simple = run.rung == 1;
   const bool split = trace.has("v_heads");
   const TensorView values =
-      matrix_of_head(trace.at(split ? "v_heads" : (is_simple ? "x" : "v")).value, run.head);
+      shown_matrix(trace.at(split ? "v_heads" : (is_simple ? "x" : "v")).value, run);
   const TensorView context = row_of(split ? "context_heads" : "context");
   const TensorView masked = row_of("scores_masked");
 
@@ -119,8 +120,8 @@ std::vector<std::string> by_hand(const TraceRun& run, dim_t query) {
 }
 
 std::vector<std::string> weights_matrix(const TraceRun& run, dim_t shown) {
-  const TensorView weights = matrix_of_head(run.trace.at("weights").value, run.head);
-  const TensorView masked = matrix_of_head(run.trace.at("scores_masked").value, run.head);
+  const TensorView weights = shown_matrix(run.trace.at("weights").value, run);
+  const TensorView masked = shown_matrix(run.trace.at("scores_masked").value, run);
   const auto token = [&](dim_t i) { return run.tokens[static_cast<std::size_t>(i)]; };
   std::string header = fit(run.num_heads > 1 ? fmt::format("head {}", run.head) : "weights", 8);
   for (dim_t j = 0; j < shown; ++j) header += " " + fit(token(j), kCell - 1);
@@ -152,7 +153,7 @@ std::string side_by_side(const std::vector<std::string>& left,
 }
 
 std::string headline(const TraceRun& run) {
-  const std::string what = fmt::format("{}, seed {}", run.trace.title, run.seed);
+  const std::string what = title_of(run);
   const std::size_t used = display_width(run.text) + what.size();
   if (used + 2 <= kColumns) return bold(run.text) + std::string(kColumns - used, ' ') + what + "\n";
   return bold(fit(run.text, std::min(display_width(run.text), kColumns))) + "\n" + what + "\n";
@@ -160,13 +161,25 @@ std::string headline(const TraceRun& run) {
 
 }  // namespace
 
+std::string title_of(const TraceRun& run) {
+  return run.drawn ? fmt::format("{}, seed {}", run.trace.title, run.seed) : run.trace.title;
+}
+
+std::string warning_of(const TraceRun& run) {
+  if (run.rung > 1) {
+    return "untrained parameters: shapes and arithmetic are real, the pattern is noise\n";
+  }
+  return run.drawn ? "no parameters, and a random x: arithmetic is real, the pattern is noise\n"
+                   : "no parameters: every number below follows from x\n";
+}
+
 std::string trace_as_text(const TraceRun& run) {
-  std::string out = headline(run);
-  out += "untrained parameters: shapes and arithmetic are real, the pattern is noise\n\n";
+  std::string out = headline(run) + warning_of(run) + "\n";
   out += steps_table(run.trace);
   if (!run.trace.mask_first) out += "order: scale, then bias and mask, as attend computes\n";
   out += "\n";
 
+  if (run.batch > 1) out += fmt::format("sequence {} of {}\n", run.sequence, run.batch);
   const auto tokens = static_cast<dim_t>(run.tokens.size());
   const dim_t shown = std::min(tokens, kMatrixTokens);
   const auto left = weights_matrix(run, shown);
@@ -180,8 +193,11 @@ std::string trace_as_text(const TraceRun& run) {
 
   const int next_rung = run.rung < 8 ? run.rung + 1 : 1;
   out += fmt::format("\nnext: cephalo trace --rung {} --explain", next_rung);
+  if (run.batch > 1) out += fmt::format(" | --batch {}", (run.sequence + 1) % run.batch);
   if (run.num_heads > 1) out += fmt::format(" | --head {}", (run.head + 1) % run.num_heads);
-  return out + " | --preset gpt2-xl | --json\n";
+  if (run.rung >= kFirstSplit) out += " | --picture";
+  out += " | --json\n";
+  return out + "trained heads: cephalo look \"The cat sat on the mat\"\n";
 }
 
 }  // namespace cephalo::cli

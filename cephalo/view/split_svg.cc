@@ -317,8 +317,7 @@ class SplitSvg {
     };
     y_ += 10;
     add("<text x=\"{}\" y=\"{}\"><tspan font-family=\"monospace\">{} @ {} = {}</tspan>"
-        "<tspan dx=\"14\" fill=\"{}\">the inner axis, {}, is summed over: it "
-        "cancels</tspan></text>",
+        "<tspan dx=\"14\" fill=\"{}\">inner axis {}: summed over, it cancels</tspan></text>",
         kMargin, y_, tuple(left, left.rank() - 1), tuple(right, right.rank() - 2),
         tuple(result, -1), kAccent, left[-1]);
   }

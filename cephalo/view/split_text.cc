@@ -202,7 +202,7 @@ class SplitText {
     const dim_t to = std::ssize(a.text) + 3 + b.end;
     line(fmt::format("{} @ {} = {}", a.text, b.text, to_tuple_string(result)));
     line(spaces(from) + lines_.corner + repeated(lines_.bar, to - from - 1) + lines_.end +
-         fmt::format("  the inner axis, {}, is summed over: it cancels", left[-1]));
+         fmt::format("  inner axis {}: summed over, it cancels", left[-1]));
   }
 
   const HeadSplit& split_;

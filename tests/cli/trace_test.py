@@ -2,12 +2,17 @@
 
 import json
 import os
+import pathlib
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
+from xml.etree import ElementTree
 
 CEPHALO = sys.argv[1]
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 
 def cephalo(*arguments, **environment):
@@ -84,6 +89,30 @@ class Text(unittest.TestCase):
             self.assertIn("12 of (1, 6, 64)", out)
             self.assertLessEqual(max(map(len, out.splitlines())), 80)
 
+    def test_rung_1_shows_the_books_three_numbers(self):
+        out = cephalo("trace", "--rung", "1").stdout
+        self.assertIn("Your journey starts with one step", out)
+        self.assertIn("no parameters: every number below follows from x", out)
+        self.assertNotIn("seed", out)
+        _, steps = trace_json("--rung", "1")
+        self.assertEqual(steps["x"]["shape"], [1, 6, 3])
+        self.assertEqual(steps["x"]["value"][0][1], [0.55, 0.87, 0.66])
+        # The book's own weights and context vector of "journey".
+        for ours, books in ((steps["weights"], [0.1385, 0.2379, 0.2333, 0.1240, 0.1082, 0.1581]),
+                            (steps["context"], [0.4419, 0.6515, 0.5683])):
+            self.assertEqual([round(number, 4) for number in ours["value"][0][1]], books)
+
+    def test_rung_1_on_a_text_of_ones_own_is_no_identity_matrix(self):
+        trace, steps = trace_json("--rung", "1", "--text", "The cat sat on the mat")
+        self.assertEqual(steps["x"]["shape"], [1, 6, 3])
+        self.assertEqual(trace["tokens"][1], "cat")
+        self.assertLess(min(row[i] for i, row in enumerate(steps["weights"]["value"][0])), 0.99)
+        _, wide = trace_json("--rung", "1", "--d-in", "768")
+        self.assertEqual(wide["x"]["shape"], [1, 6, 768])
+
+    def test_trained_heads_are_one_command_away(self):
+        self.assertIn("trained heads: cephalo look ", cephalo("trace").stdout)
+
     def test_C5_the_locale_changes_nothing(self):
         self.assertEqual(cephalo("trace", "--dropout", "0.5", "--train", LC_ALL="de_DE.UTF-8").stdout,
                          cephalo("trace", "--dropout", "0.5", "--train").stdout)
@@ -133,6 +162,92 @@ class Json(unittest.TestCase):
         self.assertEqual(steps["q_heads"]["shape"], [1, 25, 6, 64])
 
 
+class Input(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def array(self, name, shape, values):
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        path = self.folder / name
+        path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+                         + struct.pack(f"<{len(values)}f", *values))
+        return str(path)
+
+    def test_a_batch_of_sequences_is_traced(self):
+        numbers = [((7 * n) % 11) / 5 - 1 for n in range(3 * 4 * 8)]
+        batch = self.array("batch.npy", (3, 4, 8), numbers)
+        flags = ("--d-out", "8", "--num-heads", "2")
+        _, steps = trace_json("--input", batch, *flags)
+        self.assertEqual(steps["weights"]["shape"], [3, 2, 4, 4])
+        # Sequence 1 of the batch is what a file with that sequence alone gives.
+        alone = self.array("alone.npy", (4, 8), numbers[32:64])
+        _, one = trace_json("--input", alone, *flags)
+        self.assertEqual(steps["output"]["value"][1], one["output"]["value"][0])
+        shown = cephalo("trace", "--input", batch, "--batch", "1", *flags)
+        self.assertIn("\nsequence 1 of 3\n", shown.stdout)
+        matrix = cephalo("trace", "--input", alone, *flags).stdout.split("\n\n")[2]
+        self.assertIn(matrix, shown.stdout)
+        self.assertIn(" --batch 2 ", shown.stdout)
+        explained = cephalo("trace", "--input", batch, "--batch", "1", "--explain", *flags).stdout
+        self.assertIn("x[1, :4, :4] =", explained)
+        self.assertIn("weights[1, 0, :4, :4] =", explained)
+        self.assertIn("q_split[1, 0, :2, :4] =", explained)
+
+    def test_what_is_no_sequence_is_refused(self):
+        result = cephalo("trace", "--input", self.array("x.npy", (1, 1, 1, 8), [0.0] * 8))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("[tokens, d_in] or [batch, tokens, d_in] of floats is needed", result.stderr)
+        result = cephalo("trace", "--batch", "1")
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(result.stderr, "error: --batch: '1' is not a whole number from 0 to 0\n")
+
+
+class Picture(unittest.TestCase):
+    def test_the_terminal_shows_the_split_of_gpt2(self):
+        result = cephalo("trace", "--picture", LC_ALL="C.UTF-8")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        lines = result.stdout.splitlines()
+        self.assertEqual(lines[0], "768 = 12 heads x 64")
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertLessEqual(len(lines), 45)
+        for words in ("q.view(1, 6, 12, 64)", "axes 1 and 2 change places",
+                      "(1, 12, 6, 64) @ (1, 12, 64, 6) = (1, 12, 6, 6)", "it cancels"):
+            self.assertIn(words, result.stdout)
+
+    def test_no_layer_is_made_for_it(self):
+        result = cephalo("trace", "--preset", "gpt3", "--picture")
+        self.assertIn("12288 = 96 heads x 128\n", result.stdout)
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 80)
+
+    def test_svg(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "split.svg"
+            command = ("trace", "--svg", str(path), "--text", "<Tom> & Jerry")
+            result = cephalo(*command)
+            self.assertEqual(result.stdout, f"{path}: {path.stat().st_size} bytes\n")
+            texts = [e.text for e in ElementTree.parse(path).iter() if e.tag.endswith("text")]
+            self.assertIn("<Tom>", texts)
+            self.assertEqual(cephalo(*command).returncode, 1)  # it exists
+            self.assertEqual(cephalo(*command, "--force").returncode, 0)
+
+    def test_the_tour_has_the_picture_that_is_drawn_today(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "split.svg"
+            cephalo("trace", "--svg", str(path))
+            self.assertEqual(path.read_text(), (DOCS / "split.svg").read_text(), "run `make docs`")
+
+    def test_only_where_something_is_split(self):
+        for arguments, message in (
+                (("--rung", "4", "--picture"),
+                 "--picture: rung 4 splits nothing into heads; rungs 5 to 8 do"),
+                (("--svg", "x.svg", "--json"), "--svg: goes with neither --json nor --explain")):
+            result = cephalo("trace", *arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertEqual(result.stderr, f"error: {message}\n")
+
+
 class Mistakes(unittest.TestCase):
     def test_every_name_of_a_preset_will_do(self):
         one = cephalo("trace", "--preset", "gpt2-small").stdout
@@ -143,8 +258,8 @@ class Mistakes(unittest.TestCase):
         begin = time.monotonic()
         result = cephalo("trace", "--d-in", "16777216", "--d-out", "16777216", "--num-heads", "1")
         self.assertEqual((result.returncode, result.stdout), (1, ""), result.stderr)
-        self.assertRegex(result.stderr, r"^error: trace: [\d,]+ random numbers need [\d.]+ GiB, this "
-                                        r"machine has [\d.]+ [GM]iB to give\n$")
+        self.assertRegex(result.stderr, r"^error: trace: [\d,]+ random numbers need [\d.]+ GiB, and "
+                                        r"only [\d.]+ [GM]iB is available\n$")
         self.assertLess(time.monotonic() - begin, 2.0)
         large = subprocess.Popen([CEPHALO, "trace", "--d-in", "1000000"], stdout=subprocess.DEVNULL,
                                  stderr=subprocess.PIPE, text=True)

@@ -82,8 +82,8 @@ TEST(SplitPictureTest, the_bracket_ends_below_the_two_numbers_that_cancel) {
     const char* product;
     const char* inner;
     const char* words;
-  } kinds[] = {{"(1, 12, 6, 64) @ (1, 12, 64, 6) = (1, 12, 6, 6)", "64", "the inner axis, 64,"},
-               {"(1, 12, 6, 6) @ (1, 12, 6, 64) = (1, 12, 6, 64)", "6", "the inner axis, 6,"}};
+  } kinds[] = {{"(1, 12, 6, 64) @ (1, 12, 64, 6) = (1, 12, 6, 6)", "64", "inner axis 64:"},
+               {"(1, 12, 6, 6) @ (1, 12, 6, 64) = (1, 12, 6, 64)", "6", "inner axis 6:"}};
   for (const auto& kind : kinds) {
     const std::string product = line_with(lines, kind.product);
     const std::string bracket = line_with(lines, kind.words);
