@@ -155,6 +155,7 @@ int run(int argc, char** argv) {
       "  cephalo look \"The cat sat on the mat\"    what every head of a trained model looks at\n"
       "  cephalo trace                            the six steps on \"The cat sat on the mat\"\n"
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
+      "  cephalo tour                             why it is built so, in numbers\n"
       "  cephalo inspect layer.safetensors        names, shapes, form, NaNs\n"
       "  cephalo run layer.safetensors x.npy -o y.npy\n"
       "  cephalo train book.txt                   a small GPT of your own\n"
@@ -162,12 +163,12 @@ int run(int argc, char** argv) {
       "  cephalo tokenize train book.txt -o vocab  learn a vocabulary\n"
       "  cephalo trace --help                     all that trace can do");
   const std::pair<const char*, Verb> verbs[] = {
-      {"look", add_look(program)},         {"trace", add_trace(program)},
-      {"run", add_run(program)},           {"convert", add_convert(program)},
-      {"inspect", add_inspect(program)},   {"gradcheck", add_gradcheck(program)},
-      {"bench", add_bench(program)},       {"tokenize", add_tokenize(program)},
-      {"generate", add_generate(program)}, {"train", add_train(program)},
-      {"presets", add_presets(program)}};
+      {"look", add_look(program)},           {"trace", add_trace(program)},
+      {"tour", add_tour(program)},           {"run", add_run(program)},
+      {"convert", add_convert(program)},     {"inspect", add_inspect(program)},
+      {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)},
+      {"tokenize", add_tokenize(program)},   {"generate", add_generate(program)},
+      {"train", add_train(program)},         {"presets", add_presets(program)}};
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {

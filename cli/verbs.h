@@ -28,6 +28,7 @@ Verb add_look(CLI::App& program);
 Verb add_presets(CLI::App& program);
 Verb add_run(CLI::App& program);
 Verb add_tokenize(CLI::App& program);
+Verb add_tour(CLI::App& program);
 Verb add_trace(CLI::App& program);
 Verb add_train(CLI::App& program);
 

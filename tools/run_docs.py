@@ -19,9 +19,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
-# Not compared: times, how many tests there are today, and which element of a gradient happens to be
-# the worst: that hangs on last digits, and the width of its column with it.
-VARYING = re.compile(r"\b\d+(\.\d+)? (ns|us|ms|s)\b|(?<=out of )\d+$|(?<=worst) +(?=analytic)|"
+# Not compared: times and the spaces that pad them, how many tests there are today, and which element
+# of a gradient happens to be the worst: that depends on last digits, and the width of its column too.
+VARYING = re.compile(r" *\b\d+(\.\d+)? (ns|us|ms|s)\b *|(?<=out of )\d+$|(?<=worst) +(?=analytic)|"
                      r"\[[\d, ]+\]( +[-+.\de]+){4}$", re.MULTILINE)
 
 
