@@ -10,7 +10,7 @@ namespace cephalo {
 namespace {
 
 // The address of what nobody reads: a view of a shape alone.
-constexpr std::byte kNowhere{};
+alignas(double) constexpr std::byte kNowhere{};
 
 // Shape and strides of t, with dimensions of 1 in front.
 std::pair<Shape, Strides> padded(const TensorView& t, int rank) {

@@ -287,7 +287,10 @@ Mask alibi(std::vector<float> slopes) {
 }
 
 std::vector<float> alibi_slopes(dim_t num_heads) {
+  constexpr dim_t kMostHeads = dim_t{1} << 20;  // beyond this a number is a mistake
   require(num_heads > 0, "alibi_slopes: num_heads ({}) must be > 0", num_heads);
+  require(num_heads <= kMostHeads, "alibi_slopes: num_heads ({}) must be at most {}", num_heads,
+          kMostHeads);
   // A power of two p has 2^(-8/p), 2^(-16/p) ...; what is missing comes from every second slope of
   // the next power of two.
   dim_t power = 1;

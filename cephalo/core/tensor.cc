@@ -85,6 +85,10 @@ TensorView::TensorView(const void* data, DType dtype, const Shape& shape, const 
   require(shape.rank() == strides.rank(), "tensor: shape {} and strides {} differ in rank", shape,
           strides);
   require(data != nullptr || cephalo::numel(shape) == 0, "tensor: null data for shape {}", shape);
+  // Elements are read as what they are, which no address between two of them allows.
+  require(reinterpret_cast<std::uintptr_t>(data) % item_size(dtype) == 0,
+          "tensor: {} elements must lie at a multiple of {} bytes; copy them", name(dtype),
+          item_size(dtype));
 }
 
 std::size_t TensorView::bytes() const {

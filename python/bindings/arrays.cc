@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -96,6 +97,12 @@ Layout layout_of(const nb::dlpack::dltensor& tensor, nb::handle source, const st
             .c_str());
   }
   Layout layout{static_cast<std::byte*>(tensor.data) + tensor.byte_offset, *dtype, {}, {}};
+  if (reinterpret_cast<std::uintptr_t>(layout.data) % item_size(*dtype) != 0) {
+    throw nb::value_error(
+        fmt::format("{} is {} at an address that is not a multiple of {}; pass a copy", who,
+                    name(*dtype), item_size(*dtype))
+            .c_str());
+  }
   for (int axis = 0; axis < tensor.ndim; ++axis) layout.shape.push_back(tensor.shape[axis]);
   if (tensor.strides == nullptr) {
     layout.strides = contiguous_strides(layout.shape);

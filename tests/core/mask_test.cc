@@ -1,8 +1,10 @@
 #include "cephalo/core/mask.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "cephalo/core/bound_mask.h"
 #include "tests/support/mask_spec.h"
@@ -194,6 +196,14 @@ TEST(MaskTest, alibi_slopes_are_the_papers) {
   const std::vector<float> twelve = alibi_slopes(12);
   const std::vector<float> sixteen = alibi_slopes(16);
   for (std::size_t h = 0; h < 4; ++h) EXPECT_FLOAT_EQ(twelve[8 + h], sixteen[2 * h]);
+}
+
+TEST(MaskTest, alibi_slopes_of_more_heads_than_any_model_has_are_refused_at_once) {
+  EXPECT_EQ(alibi_slopes(dim_t{1} << 20).size(), std::size_t{1} << 20);
+  for (const dim_t heads : {dim_t{1} << 33, std::numeric_limits<dim_t>::max()}) {
+    EXPECT_EQ(error_of([&] { alibi_slopes(heads); }),
+              fmt::format("alibi_slopes: num_heads ({}) must be at most 1048576", heads));
+  }
 }
 
 TEST(MaskTest, misuse_is_refused_by_name) {

@@ -116,5 +116,13 @@ TEST(RandomTest, mixed_seeds_of_calls_and_layers_are_all_different) {
   EXPECT_EQ(seen.size(), 10000U);
 }
 
+TEST(RandomTest, rows_of_nothing_take_no_time) {
+  TorchGenerator g(1);
+  const dim_t many = dim_t{1} << 40;
+  EXPECT_EQ(g.randn({many, 0}).shape(), (Shape{many, 0}));
+  EXPECT_EQ(g.rand({many, 1, 0}, DType::f64).numel(), 0);
+  EXPECT_EQ(g.random64(), TorchGenerator(1).random64());  // nothing was drawn
+}
+
 }  // namespace
 }  // namespace cephalo

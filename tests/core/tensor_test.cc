@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -19,6 +20,16 @@ TEST(TensorTest, owners_are_64_byte_aligned) {
     const Tensor t = Tensor::empty({size});
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(t.data()) % 64, 0U);
   }
+}
+
+TEST(TensorTest, elements_between_two_addresses_of_their_type_are_refused) {
+  alignas(8) const std::byte memory[32] = {};
+  EXPECT_EQ(error_of([&] { TensorView(memory + 8, DType::f64, {3}); }), "");
+  EXPECT_EQ(error_of([&] { TensorView(memory + 3, DType::u8, {3}); }), "");
+  EXPECT_EQ(error_of([&] { TensorView(memory + 4, DType::f64, {3}); }),
+            "tensor: float64 elements must lie at a multiple of 8 bytes; copy them");
+  EXPECT_EQ(error_of([&] { TensorView(memory + 1, DType::bf16, {3}); }),
+            "tensor: bfloat16 elements must lie at a multiple of 2 bytes; copy them");
 }
 
 TEST(TensorTest, numbers_written_out_land_in_row_major_order) {

@@ -47,6 +47,14 @@ def test_any_strides_give_the_same_bits(layout, dtype):
     assert np.array_equal(cephalo.attend(*laid), cephalo.attend(q, k, v))
 
 
+def test_elements_between_two_addresses_are_refused_by_name():
+    memory = bytearray(8 * 6 * 4 + 1)
+    odd = np.frombuffer(memory, np.float64, count=24, offset=1).reshape(6, 4)
+    with pytest.raises(ValueError, match="float64 at an address that is not a multiple of 8; pass a copy"):
+        cephalo.attend(odd, odd, odd)
+    assert cephalo.attend(odd.copy(), odd.copy(), odd.copy()).shape == (6, 4)
+
+
 def test_broadcast_arrays_need_no_memory():
     k = normal(1, 1, 9, 8)
     many = np.broadcast_to(k, (4, 6, 9, 8))
