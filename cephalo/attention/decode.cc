@@ -32,13 +32,13 @@ class Decode {
         v_dim_(problem.v.dim(3)),
         group_(problem.q.dim(1) / problem.k.dim(1)),
         chunks_((problem.k.dim(2) + kChunk - 1) / kChunk),
-        record_(v_dim_ + 2) {}
+        record_(v_dim_ + 3) {}
 
   std::size_t all_scratch_bytes() const {
     return partial_numbers() * sizeof(T) + scratch_bytes() * static_cast<std::size_t>(threads());
   }
 
-  // Each query of each chunk leaves its context, reference and sum.
+  // Each query of each chunk leaves its context, reference, sum and whether it is far.
   std::size_t partial_numbers() const {
     return static_cast<std::size_t>(p_.q.dim(0) * p_.q.dim(1) * q_tokens_ * chunks_ * record_);
   }
@@ -106,11 +106,12 @@ class Decode {
         const Tile answer = masks.build(place, &mask);
         if (answer == Tile::hidden) continue;
         T* record = partial(partials, b, h, i, chunk);
-        kernels::DecodeQuery<T> query{q + x * head_dim_, record, record[v_dim_],
-                                      record[v_dim_ + 1]};
+        kernels::DecodeQuery<T> query{q + x * head_dim_, record, record[v_dim_], record[v_dim_ + 1],
+                                      record[v_dim_ + 2] != T{0}};
         decode_(block, answer == Tile::visible ? nullptr : &mask, attend_.lanes, &query);
         record[v_dim_] = query.reference;
         record[v_dim_ + 1] = query.sum;
+        record[v_dim_ + 2] = query.far ? T{1} : T{0};
       }
     }
   }
@@ -130,10 +131,11 @@ class Decode {
     const dim_t b = row / q_tokens_ / p_.q.dim(1);
     const dim_t h = row / q_tokens_ % p_.q.dim(1);
     const dim_t i = row % q_tokens_;
-    T* first = partial(partials, b, h, i, 0);
-    double reference = -std::numeric_limits<double>::infinity();
+    const T* first = partial(partials, b, h, i, 0);
+    Reference reference{-std::numeric_limits<double>::infinity(), false};
     for (dim_t c = 0; c < chunks_; ++c) {
-      reference = std::max(reference, static_cast<double>(first[c * record_ + v_dim_]));
+      const Reference next = reference_of(first + c * record_);
+      if (next.is_above(reference)) reference = next;
     }
     double sum = 0.0;
     std::vector<double> context(static_cast<std::size_t>(v_dim_), 0.0);
@@ -141,7 +143,7 @@ class Decode {
       const T* record = first + c * record_;
       const double weight = static_cast<double>(record[v_dim_ + 1]);
       if (weight == 0.0) continue;
-      const double factor = std::exp2(static_cast<double>(record[v_dim_]) - reference);
+      const double factor = std::exp2(reference_of(record).less(reference));
       sum += weight * factor;
       for (dim_t d = 0; d < v_dim_; ++d) {
         context[static_cast<std::size_t>(d)] += static_cast<double>(record[d]) * factor;
@@ -150,7 +152,27 @@ class Decode {
     store_row(b, h, i, reference, sum, context);
   }
 
-  void store_row(dim_t b, dim_t h, dim_t i, double reference, double sum,
+  // The reference of a chunk: natural where it is far (kernels::kFarScore), base 2 otherwise.
+  struct Reference {
+    double value;
+    bool far;
+    double base_2() const { return far ? value * std::numbers::log2e : value; }
+    double natural() const { return far ? value : value * std::numbers::ln2; }
+    bool is_above(const Reference& other) const {
+      const bool none = other.value == -std::numeric_limits<double>::infinity();
+      return far == other.far || none ? value > other.value : base_2() > other.base_2();
+    }
+    // The difference in base 2: of two that are far the exact one.
+    double less(const Reference& other) const {
+      return far && other.far ? (value - other.value) * std::numbers::log2e
+                              : base_2() - other.base_2();
+    }
+  };
+  Reference reference_of(const T* record) const {
+    return {static_cast<double>(record[v_dim_]), record[v_dim_ + 2] != T{0}};
+  }
+
+  void store_row(dim_t b, dim_t h, dim_t i, const Reference& reference, double sum,
                  const std::vector<double>& context) const {
     const Strides& s = out_.context.strides();
     visit_dtype(out_.context.dtype(), [&](auto zero) {
@@ -165,7 +187,7 @@ class Decode {
     const Strides& r = out_.lse.strides();
     out_.lse.mutable_data_as<T>()[b * r[0] + h * r[1] + i * r[2]] =
         sum == 0.0 ? -std::numeric_limits<T>::infinity()
-                   : static_cast<T>(std::log(sum) + reference * std::numbers::ln2);
+                   : static_cast<T>(std::log(sum) + reference.natural());
   }
 
   const AttendProblem& p_;

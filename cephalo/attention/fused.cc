@@ -255,6 +255,7 @@ class FusedAttention {
         r.tile.columns = r.queries.columns;
         r.tile.seen = 0;
         r.tile.fixed = false;
+        r.tile.far = 0;
         for (dim_t i = end_of(r.queries); i < std::min(end_of(r.queries) + width_, q_tokens_);
              ++i) {
           prefetch_to_read(row_of(p_.q, item.b, h, i), dense_bytes(p_.q));
@@ -302,9 +303,11 @@ class FusedAttention {
     T* to = out_.lse.mutable_data_as<T>() + b * s[0] + r.h * s[1] + r.queries.begin * s[2];
     for (dim_t x = 0; x < count; ++x) {
       const double sum = static_cast<double>(r.tile.sum[x]);
+      const bool far = (r.tile.far >> x & 1) != 0;
       const double reference = -static_cast<double>(r.tile.minus_reference[x]);
+      const double natural = far ? reference : reference * std::numbers::ln2;
       to[x * s[2]] = sum == 0.0 ? -std::numeric_limits<T>::infinity()
-                                : static_cast<T>(std::log(sum) + reference * std::numbers::ln2);
+                                : static_cast<T>(std::log(sum) + natural);
     }
   }
 

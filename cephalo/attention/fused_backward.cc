@@ -106,6 +106,7 @@ class FusedBackward {
   void run() {
     look_at_rows();
     find_key_ranges();
+    measure_large_rows();
     if (chunks_ == 0) write_zero_dq();
     const dim_t rows = batch_ * num_heads_ * blocks_;
     turns_ = std::make_unique<std::atomic<dim_t>[]>(static_cast<std::size_t>(rows));
@@ -145,6 +146,7 @@ class FusedBackward {
     kernels::QueryBlock<T> queries;
     kernels::KeyBlock<T> q_values;         // for dk: what `gather` multiplies
     kernels::KeyBlock<T> dcontext_values;  // for dv
+    const T* factor;                       // [count], of the weights of each row; null: all are 1
     bool packed;
   };
   // Memory of one thread.
@@ -155,6 +157,7 @@ class FusedBackward {
     T *q, *dcontext;                // broadcast layout
     T *q_values, *dcontext_values;  // values layout
     T *minus_lse, *minus_delta;     // [kQTile]
+    std::uint8_t* far;              // [kQTile]
     T *weights, *dscores, *slopes;  // [kQTile][width]
     T* dq;                          // [kQTile][key_stride]
     T* factor;                      // [width]
@@ -177,6 +180,7 @@ class FusedBackward {
     s.dcontext_values = arena.take<T>(v_rows_ / kernels_.rows * value_stride_);
     s.minus_lse = arena.take<T>(kQTile);
     s.minus_delta = arena.take<T>(kQTile);
+    s.far = arena.take<std::uint8_t>(kQTile);
     s.weights = arena.take<T>(kQTile * width_);
     s.dscores = arena.take<T>(kQTile * width_);
     s.slopes = arena.take<T>(f_.options.softcap ? kQTile * width_ : 0);
@@ -248,11 +252,107 @@ class FusedBackward {
         delta[x] = static_cast<T>(dlse - static_cast<double>(delta[x]));
         // A row that saw nothing has no lse; its weights are 0 whatever stands here.
         const double lse = number(pass_.lse, b, h, i + x);
-        minus_lse[x] = lse == -std::numeric_limits<double>::infinity()
-                           ? T{0}
-                           : static_cast<T>(-lse * std::numbers::log2e);
+        const double in_units = is_far(f_, lse) ? lse : lse * std::numbers::log2e;
+        minus_lse[x] =
+            lse == -std::numeric_limits<double>::infinity() ? T{0} : static_cast<T>(-in_units);
       }
     });
+  }
+
+  bool is_large(dim_t b, dim_t h, dim_t i) const {
+    return lse_is_large(number(pass_.lse, b, h, i));
+  }
+
+  // Rows whose lse is large: what their weights add up to, by which they are divided, and their
+  // delta, from those weights. A rounded lse, and scores that round to another side than the
+  // forward pass's did, then cost neither: weights add up to 1, and gradients of scores to dlse.
+  void measure_large_rows() {
+    std::vector<dim_t> blocks;
+    for (dim_t block = 0; block < batch_ * num_heads_ * blocks_; ++block) {
+      const dim_t head = block / blocks_;
+      const dim_t begin = block % blocks_ * kQTile;
+      bool any = false;
+      for (dim_t i = begin; i < block_end(begin) && !any; ++i) {
+        any = is_large(head / num_heads_, head % num_heads_, i);
+      }
+      if (any) blocks.push_back(block);
+    }
+    if (blocks.empty()) return;
+    factor_.assign(minus_lse_.size(), T{1});
+    const double share =
+        static_cast<double>(blocks.size()) / static_cast<double>(batch_ * num_heads_ * blocks_);
+    const Region region{.pieces = static_cast<dim_t>(blocks.size()),
+                        .flops = share * flops() / kFusedSpeed,
+                        .scratch_bytes = scratch_bytes()};
+    parallel_for(region, [&](dim_t piece, std::byte* memory) {
+      Arena arena(memory);
+      const dim_t block = blocks[static_cast<std::size_t>(piece)];
+      const dim_t head = block / blocks_;
+      measure_block(head / num_heads_, head % num_heads_, block % blocks_, divide(arena));
+    });
+  }
+
+  void measure_block(dim_t b, dim_t h, dim_t n, const Scratch& s) {
+    TileMaskBuilder<T, Lanes::keys> masks(f_, kernels_, s.mask);
+    Block block = start_block(h, n * kQTile, s);
+    double sums[kQTile] = {};
+    double deltas[kQTile] = {};
+    const auto& range = range_of(b, n);
+    for (dim_t t = 0; t < static_cast<dim_t>(tiles_.size()); ++t) {
+      if (tile_begin(t + 1) <= range.begin || range.end <= tile_begin(t)) continue;
+      kernels::TileMask<T> mask;
+      if (masks.build(place_of(b, block, t), &mask) == Tile::hidden) continue;
+      if (!block.packed) pack_block(b, block, s);
+      std::fill(s.minus_delta, s.minus_delta + kQTile, T{0});
+      const Keys tile = pack_tile(b, h / group_, t, s.tiles, s);
+      backward_.reweigh(block.queries, tile.keys, &mask, s.weights, s.slopes, s.strips);
+      add_rows(block, tile, s.strips, s.weights, sums);
+      // weights · dweights: the gradient of capped scores, were delta 0
+      mask.softcap = T(0);
+      backward_.differentiate(block.queries, tile.keys, &mask, s.strips, s.slopes, s.weights,
+                              s.dscores);
+      add_rows(block, tile, s.strips, s.dscores, deltas);
+    }
+    for (dim_t x = 0; x < block.queries.count; ++x) {
+      if (!is_large(b, h, block.i + x) || !(sums[x] > 0.0)) continue;
+      const auto row = static_cast<std::size_t>((b * num_heads_ + h) * q_tokens_ + block.i + x);
+      const double dlse = pass_.dlse.numel() > 0 ? number(pass_.dlse, b, h, block.i + x) : 0.0;
+      factor_[row] = static_cast<T>(1.0 / sums[x]);
+      minus_delta_[row] = static_cast<T>(dlse - deltas[x] / sums[x]);
+    }
+  }
+
+  // sums[x] += the numbers of row x of a tile.
+  void add_rows(const Block& block, const Keys& tile, const kernels::StripColumns* strips,
+                const T* numbers, double* sums) const {
+    const dim_t width = tile.keys.columns * kernels_.lanes;
+    for (dim_t x = 0; x < block.queries.count; ++x) {
+      const kernels::StripColumns columns = strips[x / kernels_.rows];
+      const dim_t begin = columns.first * kernels_.lanes;
+      const dim_t end = std::min(begin + columns.count * kernels_.lanes, tile.keys.count);
+      for (dim_t k = begin; k < end; ++k) sums[x] += static_cast<double>(numbers[x * width + k]);
+    }
+  }
+
+  // weights ·= factor, for rows that need it.
+  void normalize(const Block& block, const Keys& tile, T* weights) const {
+    if (block.factor == nullptr) return;
+    const dim_t width = tile.keys.columns * kernels_.lanes;
+    for (dim_t x = 0; x < block.queries.count; ++x) {
+      if (block.factor[x] == T{1}) continue;
+      for (dim_t k = 0; k < width; ++k) weights[x * width + k] *= block.factor[x];
+    }
+  }
+
+  TilePlace place_of(dim_t b, const Block& block, dim_t t) const {
+    const QueryRange& place = tiles_[static_cast<std::size_t>(t)];
+    return {b,
+            block.h,
+            block.i,
+            block.queries.count,
+            place.columns * kernels_.lanes,
+            place.begin,
+            tile_begin(t + 1) - place.begin};
   }
 
   static double number(const TensorView& t, dim_t b, dim_t h, dim_t i) {
@@ -309,6 +409,11 @@ class FusedBackward {
     for (dim_t t = 0; t < count; ++t) finish_tile(chunk.b, chunk.kv_head, tiles[t], scratch);
   }
 
+  // A tile for `gather`, which knows nothing of references.
+  static kernels::QueryTile<T> gathering(T* sums, int columns) {
+    return {nullptr, sums, nullptr, nullptr, columns, 0, true, 0};
+  }
+
   // One block of queries against one tile of keys: the steps in reverse.
   void add_pair(dim_t b, Block& block, const Keys& tile, TileMaskBuilder<T, Lanes::keys>& masks,
                 const Scratch& s) const {
@@ -321,14 +426,15 @@ class FusedBackward {
     const kernels::TileMask<T>* mask = answer == Tile::visible ? nullptr : &built;
     // weights = 2^(scores − lse) ⇐ q, k, lse
     backward_.reweigh(block.queries, tile.keys, mask, s.weights, s.slopes, s.strips);
+    normalize(block, tile, s.weights);
     // dscores = weights · (dcontext vᵀ − delta)
     backward_.differentiate(block.queries, tile.keys, mask, s.strips, s.slopes, s.weights,
                             s.dscores);
     // dv += weightsᵀ dcontext
-    const kernels::QueryTile<T> dv{nullptr, tile.dv, nullptr, nullptr, tile.keys.columns, 0, true};
+    const kernels::QueryTile<T> dv = gathering(tile.dv, tile.keys.columns);
     kernels_.gather(block.dcontext_values, dv, mask, s.weights, s.strips);
     // dk += dscoresᵀ q
-    const kernels::QueryTile<T> dk{nullptr, tile.dk, nullptr, nullptr, tile.keys.columns, 0, true};
+    const kernels::QueryTile<T> dk = gathering(tile.dk, tile.keys.columns);
     kernels_.gather(block.q_values, dk, mask, s.dscores, s.strips);
     // dq += dscores k
     backward_.add_dq(block.queries, tile.keys, mask, s.strips, s.dscores, s.dq);
@@ -361,7 +467,8 @@ class FusedBackward {
     Block block{};
     block.h = h;
     block.i = i;
-    block.queries = {s.q, s.dcontext, s.minus_lse, s.minus_delta, count, head_dim_, v_dim_};
+    block.queries = {s.q,   s.dcontext, s.minus_lse, s.minus_delta,
+                     count, head_dim_,  v_dim_,      nullptr};
     return block;
   }
 
@@ -380,6 +487,15 @@ class FusedBackward {
     std::fill(s.minus_delta, s.minus_delta + kQTile, T{0});
     std::copy_n(minus_lse_.data() + row, count, s.minus_lse);
     std::copy_n(minus_delta_.data() + row, count, s.minus_delta);
+    bool any_far = false;
+    std::fill(s.far, s.far + kQTile, std::uint8_t{0});
+    for (dim_t x = 0; x < count; ++x) {
+      const bool far = is_far(f_, number(pass_.lse, b, block.h, block.i + x));
+      s.far[x] = far ? 1 : 0;
+      any_far = any_far || far;
+    }
+    block.queries.far = any_far ? s.far : nullptr;
+    block.factor = factor_.empty() ? nullptr : factor_.data() + row;
     block.packed = true;
   }
 
@@ -470,16 +586,12 @@ class FusedBackward {
     TileMaskBuilder<T, Lanes::keys> masks(f_, kernels_, s.mask);
     Block block = start_block(h, n * kQTile, s);
     for (; t < t_end; ++t) {
-      const QueryRange& place = tiles_[static_cast<std::size_t>(t)];
-      const dim_t count = tile_begin(t + 1) - place.begin;
       kernels::TileMask<T> mask;
-      const Tile answer = masks.build(
-          {b, h, block.i, block.queries.count, place.columns * kernels_.lanes, place.begin, count},
-          &mask);
-      if (answer == Tile::hidden) continue;
+      if (masks.build(place_of(b, block, t), &mask) == Tile::hidden) continue;
       if (!block.packed) pack_block(b, block, s);
       const Keys tile = pack_tile(b, h / group_, t, s.tiles, s);
       backward_.reweigh(block.queries, tile.keys, &mask, s.weights, s.slopes, s.strips);
+      normalize(block, tile, s.weights);
       mask.softcap = T(0);  // the bias came after it: its gradient is that of capped scores
       backward_.differentiate(block.queries, tile.keys, &mask, s.strips, s.slopes, s.weights,
                               s.dscores);
@@ -520,6 +632,7 @@ class FusedBackward {
   dim_t chunks_ = 0;
   dim_t chunk_tiles_ = 1;
   std::vector<T> minus_delta_, minus_lse_;       // [batch, num_heads, q_tokens]
+  std::vector<T> factor_;                        // the same; empty: no lse is large
   std::vector<BoundMask::KeyRange> ranges_;      // [batch, blocks]
   std::unique_ptr<std::atomic<dim_t>[]> turns_;  // [batch, num_heads, blocks]
 };

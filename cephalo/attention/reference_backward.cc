@@ -6,6 +6,7 @@
 #include "cephalo/attention/reference_dropout.h"
 #include "cephalo/attention/reference_scores.h"
 #include "cephalo/core/matmul.h"
+#include "cephalo/core/ops.h"
 #include "cephalo/core/views.h"
 
 namespace cephalo {
@@ -67,15 +68,26 @@ class ReferenceBackward {
     });
   }
 
-  // Forward again: weights = exp(scores − lse), which softmax made
+  // Forward again: weights = exp(scores − lse), which softmax made; it makes them again where lse
+  // has lost too much
   void recompute_weights() {
     steps_.multiply_queries_and_keys();
     steps_.scale();
     steps_.softcap();
     if (p_.options.softcap) capped_ = Tensor::copy(weights_);
     steps_.add_bias();
-    for_rows<T>(weights_, 20.0, 0, [&](const PairRow& row, T* scores, double*) {
+    const std::size_t doubles = 2 * static_cast<std::size_t>(kv_tokens_);
+    for_rows<T>(weights_, 20.0, doubles, [&](const PairRow& row, T* scores, double* scratch) {
       const std::uint8_t* visible = visible_from(row);
+      if (lse_is_large(lse_of(row))) {
+        for (dim_t j = 0; j < kv_tokens_; ++j) {
+          scratch[j] = visible[j] != 0 ? static_cast<double>(scores[j]) : kHidden;
+        }
+        double* weights = scratch + kv_tokens_;
+        softmax_row(scratch, kv_tokens_, weights);
+        for (dim_t j = 0; j < kv_tokens_; ++j) scores[j] = static_cast<T>(weights[j]);
+        return;
+      }
       const double lse = lse_of(row);
       for (dim_t j = 0; j < kv_tokens_; ++j) {
         const double score = static_cast<double>(scores[j]);
@@ -106,18 +118,34 @@ class ReferenceBackward {
   }
 
   // 4c  dscores = weights (dweights − Σ weights dweights + dlse) ← weights = softmax(scores),
-  //     lse = log Σ exp(scores); Σ weights dweights = dcontext · context
+  //     lse = log Σ exp(scores); Σ weights dweights = dcontext · context, but for rows whose
+  //     weights are not the forward's to the last digit
   void softmax_backward() {
     for_rows<T>(dscores_, 4.0, 0, [&](const PairRow& row, T* dscores, double*) {
       const std::uint8_t* visible = visible_from(row);
       const T* weights = weights_.template data_as<T>() + row_number(row) * kv_tokens_;
-      const double delta = delta_of(row);
+      const double delta =
+          lse_is_large(lse_of(row)) ? weighted_sum(weights, dscores) - dlse_of(row) : delta_of(row);
       for (dim_t j = 0; j < kv_tokens_; ++j) {
         const double dweight = static_cast<double>(dscores[j]);
         const double dscore = static_cast<double>(weights[j]) * (dweight - delta);
         dscores[j] = visible[j] != 0 ? static_cast<T>(dscore) : T{0};
       }
     });
+  }
+
+  double weighted_sum(const T* weights, const T* dweights) const {
+    double sum = 0.0;
+    for (dim_t j = 0; j < kv_tokens_; ++j) {
+      if (weights[j] == T{0}) continue;  // hidden: dweight may be no number
+      sum += static_cast<double>(weights[j]) * static_cast<double>(dweights[j]);
+    }
+    return sum;
+  }
+
+  double dlse_of(const PairRow& row) const {
+    const TensorView& dlse = dlse_.view();
+    return dlse.numel() == 0 ? 0.0 : static_cast<double>(dlse.data_as<T>()[row_number(row)]);
   }
 
   double delta_of(const PairRow& row) const {
@@ -129,8 +157,7 @@ class ReferenceBackward {
     for (dim_t d = 0; d < v_dim; ++d) {
       sum += static_cast<double>(dcontext[d]) * static_cast<double>(context[d]);
     }
-    if (dlse_.view().numel() == 0) return sum;
-    return sum - static_cast<double>(dlse_.view().template data_as<T>()[r]);
+    return sum - dlse_of(row);
   }
 
   // dbias = dscores, summed over the axes along which it was repeated ← scores = scores + bias

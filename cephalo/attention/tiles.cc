@@ -1,6 +1,7 @@
 #include "cephalo/attention/tiles.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numbers>
 
 namespace cephalo {
@@ -17,6 +18,14 @@ std::vector<QueryRange> cut_queries(dim_t begin, dim_t queries, dim_t lanes) {
     vectors -= columns;
   }
   return tiles;
+}
+
+bool is_far(const AttendProblem& problem, double lse) {
+  if (!std::isfinite(lse) || std::abs(lse) <= kernels::kFarScore) return false;
+  const auto& parts = problem.mask.parts();
+  return std::any_of(parts.begin(), parts.end(), [](const BoundMask::Part& part) {
+    return part.role == MaskTensor::Role::bias;
+  });
 }
 
 template <typename T>

@@ -24,6 +24,9 @@ struct QueryRange {
 // rather than three and one: narrow tiles are slower.
 std::vector<QueryRange> cut_queries(dim_t begin, dim_t queries, dim_t lanes);
 
+// Is a row with this lse far (kernels::kFarScore)? Only a bias makes one so.
+bool is_far(const AttendProblem& problem, double lse);
+
 // Queries [i, i_end) of head h into lanes, times scale · log2(e): [head_dim][width].
 struct QueryPlace {
   dim_t b, h;

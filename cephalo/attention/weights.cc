@@ -88,8 +88,9 @@ class WeightsPass {
       const dim_t columns = (count + kernels_.lanes - 1) / kernels_.lanes;
       const dim_t width = columns * kernels_.lanes;
       pack_queries(p_, kernels_, {rows.b, rows.h, i, i + count}, width, q);
-      load_references(rows, i, count, width, minus_lse);
-      kernels::QueryTile<T> tile{q, nullptr, minus_lse, sum, static_cast<int>(columns), 0, true};
+      const std::uint64_t far = load_references(rows, i, count, width, minus_lse);
+      kernels::QueryTile<T> tile{
+          q, nullptr, minus_lse, sum, static_cast<int>(columns), 0, true, far};
       std::fill(sum, sum + width, T{0});
       const BoundMask::KeyRange range = p_.mask.key_range(rows.b, i, i + count);
       const auto walk = [&](const auto& use) {
@@ -125,17 +126,25 @@ class WeightsPass {
     }
   }
 
-  void load_references(const RowRun& rows, dim_t i, dim_t count, dim_t width, T* to) const {
+  // −lse of every lane, in the units that kernels want; the bits of lanes that are far.
+  std::uint64_t load_references(const RowRun& rows, dim_t i, dim_t count, dim_t width,
+                                T* to) const {
+    std::uint64_t far = 0;
     const Strides& s = lse_.strides();
     const T* from = lse_.data_as<T>() + rows.b * s[0] + rows.h * s[1] + i * s[2];
     std::fill(to, to + width, T{0});
     for (dim_t x = 0; x < count; ++x) {
       const T value = from[x * s[2]];
       // A row that saw nothing has weights of 0 whatever the reference is.
-      if (value != -std::numeric_limits<T>::infinity()) {
+      if (value == -std::numeric_limits<T>::infinity()) continue;
+      if (is_far(p_, static_cast<double>(value))) {
+        to[x] = -value;
+        far |= std::uint64_t{1} << x;
+      } else {
         to[x] = static_cast<T>(-static_cast<double>(value) * std::numbers::log2e);
       }
     }
+    return far;
   }
 
   // Columns of a strip that the kernel skipped hold what was there before.

@@ -24,10 +24,11 @@ inline constexpr dim_t kKvTile = 128;  // keys in one packed block
 template <typename T>
 inline constexpr T kNoReference = sizeof(T) == 4 ? T(1e30) : T(1e300);
 
-// A finite bias counts as at most this far from 0. Next to a larger one T could not hold a score to
-// the whole number, and the reference of a row not near enough to its scores.
-template <typename T>
-inline constexpr T kLargestBias = sizeof(T) == 4 ? T(0x1p24) : T(0x1p50);
+// A score is rounded to T, in natural units, once a bias is added to it. Up to this distance from 0
+// that rounding is at most 2^-19 of a weight, and kernels leave it out. A row with a bias whose
+// largest score is beyond is *far*: its scores are rounded, and its reference is one of them, kept
+// in natural units too, so that their differences are exact however large they are.
+inline constexpr double kFarScore = 64.0;
 
 // Rows of a matrix, wherever they lie: count addresses of dim elements, `stride` elements apart.
 struct Rows {
@@ -67,11 +68,13 @@ template <typename T>
 struct QueryTile {
   const T* q;          // [head_dim][width]
   T* context;          // [v_dim rounded up to rows][width], not yet divided by sum
-  T* minus_reference;  // [width], of the exponents: weights so far are 2^(score − reference)
+  T* minus_reference;  // [width], of the exponents: weights so far are 2^(score − reference);
+                       // in natural units where the lane is far
   T* sum;              // [width], of those weights
   int columns;
   std::uint64_t seen;  // bit x: lane x has seen a key, and has a reference
   bool fixed;          // references are final (an lse, say): they never move
+  std::uint64_t far;   // bit x: lane x is far (kFarScore)
 };
 
 // What is between scores and weights in a mixed tile; null or 0 where it does not apply. Key arrays
@@ -141,7 +144,7 @@ struct AttendKernels {
                                dim_t fours);
 
   // A bias into lanes; rows are queries, elements are keys:
-  // bias[j][x] (+)= element j of row x; −inf clears its bit and adds nothing.
+  // bias[j][x] (+)= element j of row x; −inf, also as a sum, clears its bit and adds nothing.
   void (*add_bias)(const Rows& queries, dim_t width, bool first, T* bias, std::uint64_t* visible);
   // The same with keys in the lanes: bias[x][j] (+)= element j of row x.
   void (*add_bias_rows)(const Rows& queries, dim_t width, bool first, T* bias,
@@ -157,11 +160,12 @@ template <typename T>
 struct QueryBlock {
   const T* q;            // [count / rows][head_dim][rows]
   const T* dcontext;     // [count / rows][v_dim][rows]
-  const T* minus_lse;    // base 2
+  const T* minus_lse;    // base 2; natural where the row is far
   const T* minus_delta;  // delta = Σ dcontext · context − dlse
   dim_t count;
   dim_t head_dim;
   dim_t v_dim;
+  const std::uint8_t* far;  // 1: the row is far (kFarScore); null: none is
 };
 
 // Keys in lanes, width = columns · lanes, of which the first `count` are there.
@@ -218,8 +222,9 @@ template <typename T>
 struct DecodeQuery {
   const T* q;   // [head_dim], times scale · log2(e)
   T* context;   // [v_dim], not yet divided by sum
-  T reference;  // the largest score so far, base 2; −inf before any
+  T reference;  // the largest score so far, base 2 or natural; −inf before any
   T sum;        // of 2^(score − reference)
+  bool far;     // natural, and scores are rounded (kFarScore)
 };
 
 // Up to kKvTile keys and their values, dense rows; `coming` are keys that will be asked for next.

@@ -29,21 +29,27 @@ struct Strip {
   const std::uint64_t* visible;  // [kRows], null: all
 };
 
+template <typename T>
+HWY_INLINE Vec<T> bias_of(const Strip<T>& strip, int r, int c) {
+  return hn::LoadU(Tag<T>(), strip.mask->bias + (strip.key + r) * strip.width + c * kLanes<T>);
+}
+
+// `from` less what alibi takes from the score of key r of the strip.
+template <typename T>
+HWY_INLINE Vec<T> take_alibi(const Strip<T>& strip, Vec<T> from, int r, int c) {
+  const Tag<T> d;
+  const TileMask<T>& mask = *strip.mask;
+  if (mask.slope == T(0)) return from;
+  const T first = mask.distance + T(c * kLanes<T>) - T(strip.key + r);
+  const Vec<T> distance = hn::Abs(hn::Add(hn::Iota(d, T(0)), hn::Set(d, first)));
+  return subtract_alibi<T>(from, mask, distance);
+}
+
 // `from` plus what is added to the score of key r of the strip: bias and alibi, turned to base 2.
 template <typename T>
 HWY_INLINE Vec<T> add_terms(const Strip<T>& strip, Vec<T> from, int r, int c) {
-  const Tag<T> d;
-  const TileMask<T>& mask = *strip.mask;
-  if (mask.bias != nullptr) {
-    const Vec<T> bias = hn::LoadU(d, mask.bias + (strip.key + r) * strip.width + c * kLanes<T>);
-    from = add_bias_in_base_2<T>(from, bias);
-  }
-  if (mask.slope != T(0)) {
-    const T first = mask.distance + T(c * kLanes<T>) - T(strip.key + r);
-    const Vec<T> distance = hn::Abs(hn::Add(hn::Iota(d, T(0)), hn::Set(d, first)));
-    from = subtract_alibi<T>(from, mask, distance);
-  }
-  return from;
+  if (strip.mask->bias != nullptr) from = add_bias_in_base_2<T>(from, bias_of(strip, r, c));
+  return take_alibi(strip, from, r, c);
 }
 
 template <typename T>
@@ -52,23 +58,42 @@ HWY_INLINE Vec<T> softcapped(const Strip<T>& strip, Vec<T> score) {
   return hn::Mul(cap, tanh(hn::Div(score, cap)));
 }
 
+// The references of one vector of lanes.
+template <typename T>
+struct References {
+  Vec<T> minus;
+  hn::Mask<Tag<T>> far;
+  bool any_far;
+};
+
+template <typename T>
+HWY_INLINE References<T> references_of(const QueryTile<T>& tile, int c) {
+  constexpr std::uint64_t kColumn = (std::uint64_t{1} << kLanes<T>)-1;
+  const std::uint64_t far = tile.far & (kColumn << (c * kLanes<T>));
+  return {hn::LoadU(Tag<T>(), tile.minus_reference + c * kLanes<T>), mask_of<T>(far, c), far != 0};
+}
+
 // The score less the reference, from q · k. The large parts of a bias and of the reference meet
 // first.
 template <typename T>
-HWY_INLINE Vec<T> whole_score(const Strip<T>& strip, Vec<T> score, Vec<T> minus_reference, int r,
-                              int c) {
-  if (strip.mask == nullptr) return hn::Add(score, minus_reference);
+HWY_INLINE Vec<T> whole_score(const Strip<T>& strip, Vec<T> score, const References<T>& references,
+                              int r, int c) {
+  if (strip.mask == nullptr) return hn::Add(score, references.minus);
   if (strip.mask->softcap != T(0)) score = softcapped(strip, score);
-  return hn::Add(score, add_terms(strip, minus_reference, r, c));
+  const Vec<T> near = hn::Add(score, add_terms(strip, references.minus, r, c));
+  if (HWY_LIKELY(!references.any_far)) return near;
+  const Vec<T> rounded = rounded_score<T>(take_alibi(strip, score, r, c), bias_of(strip, r, c));
+  return hn::IfThenElse(references.far, sum_in_base_2<T>(rounded, references.minus), near);
 }
 
 // Weights of one vector of a strip in which a bias, alibi or a softcap applies, from scores that
 // were stored: with all this in the loop the accumulators would not stay in registers.
 template <typename T>
-HWY_INLINE Vec<T> weights_with_terms(const Strip<T>& strip, Vec<T> minus_reference, int r, int c) {
+HWY_INLINE Vec<T> weights_with_terms(const Strip<T>& strip, const References<T>& references, int r,
+                                     int c) {
   const Tag<T> d;
   const Vec<T> score = hn::LoadU(d, strip.weights + r * strip.width + c * kLanes<T>);
-  Vec<T> weight = exp2<T>(whole_score(strip, score, minus_reference, r, c));
+  Vec<T> weight = exp2<T>(whole_score(strip, score, references, r, c));
   if (strip.visible != nullptr) {
     weight = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), weight);
   }
@@ -82,10 +107,10 @@ HWY_NOINLINE bool weigh_stored(const Strip<T>& strip, const QueryTile<T>& tile, 
   Raw<T> sums[kMaxColumns];
   bool fits = true;
   for (int c = 0; c < n; ++c) {
-    const Vec<T> reference = hn::LoadU(d, tile.minus_reference + (c0 + c) * kLanes<T>);
+    const References<T> references = references_of(tile, c0 + c);
     Vec<T> sum = hn::Zero(d);
     for (int r = 0; r < kRows; ++r) {
-      const Vec<T> weight = weights_with_terms(strip, reference, r, c0 + c);
+      const Vec<T> weight = weights_with_terms(strip, references, r, c0 + c);
       hn::StoreU(weight, d, strip.weights + r * strip.width + (c0 + c) * kLanes<T>);
       sum = hn::Add(sum, weight);
     }
@@ -174,12 +199,74 @@ HWY_INLINE Vec<T> growth_ahead(const Strip<T>& strip, int c) {
   return hn::Min(hn::Mul(hn::Set(d, strip.mask->slope), ahead), hn::Set(d, T(kMost)));
 }
 
+// The largest visible score of each lane of a strip, twice: in base 2, and where there is a bias in
+// natural units, rounded; a bias near the ends of T is too large for base 2.
+template <typename T>
+struct LargestScores {
+  Vec<T> base_2;
+  Vec<T> natural;  // base 2 too without a bias
+  Vec<T> biased;   // of the key that `natural` is of: q · k and bias alone
+  hn::Mask<Tag<T>> nan;
+
+  HWY_INLINE LargestScores()
+      : base_2(hn::Set(Tag<T>(), static_cast<T>(-__builtin_inf()))),
+        natural(base_2),
+        biased(base_2),
+        nan(hn::Gt(base_2, base_2)) {}
+
+  // `score`: q · k of key r and column c
+  HWY_INLINE void take(const Strip<T>& strip, Vec<T> score, int r, int c) {
+    const Tag<T> d;
+    const Vec<T> lowest = hn::Set(d, static_cast<T>(-__builtin_inf()));
+    const References<T> zero{hn::Zero(d), hn::Gt(lowest, lowest), false};
+    Vec<T> whole = whole_score(strip, score, zero, r, c);
+    Vec<T> rounded = whole;
+    Vec<T> without_alibi = whole;
+    if (strip.mask != nullptr && strip.mask->bias != nullptr) {
+      if (strip.mask->softcap != T(0)) score = softcapped(strip, score);
+      without_alibi = rounded_score<T>(score, bias_of(strip, r, c));
+      rounded = rounded_score<T>(take_alibi(strip, score, r, c), bias_of(strip, r, c));
+    }
+    if (strip.visible != nullptr) {
+      const auto visible = mask_of<T>(strip.visible[r], c);
+      whole = hn::IfThenElse(visible, whole, lowest);
+      rounded = hn::IfThenElse(visible, rounded, lowest);
+    }
+    nan = hn::Or(nan, hn::IsNaN(rounded));
+    base_2 = hn::IfThenElse(hn::Gt(whole, base_2), whole, base_2);
+    const auto larger = hn::Gt(rounded, natural);
+    natural = hn::IfThenElse(larger, rounded, natural);
+    biased = hn::IfThenElse(larger, without_alibi, biased);
+  }
+};
+
+// What weights so far are multiplied by when references move. Where a lane stays far the difference
+// is exact; where it becomes or ceases to be, the two are many powers of two apart.
+template <typename T>
+HWY_INLINE Vec<T> factor_of_move(const References<T>& before, const References<T>& after) {
+  const Vec<T> zero = hn::Zero(Tag<T>());
+  const Vec<T> from =
+      hn::IfThenElse(before.far, sum_in_base_2<T>(before.minus, zero), before.minus);
+  const Vec<T> to = hn::IfThenElse(after.far, sum_in_base_2<T>(after.minus, zero), after.minus);
+  return exp2<T>(hn::IfThenElse(hn::And(before.far, after.far),
+                                sum_in_base_2<T>(after.minus, hn::Neg(before.minus)),
+                                hn::Sub(to, from)));
+}
+
+// The lanes of column c that are set in a mask of it, as bits of a tile's word.
+template <typename T>
+HWY_INLINE std::uint64_t bits_of(hn::Mask<Tag<T>> mask, int c) {
+  std::uint64_t bits = 0;
+  hn::StoreMaskBits(Tag<T>(), mask, reinterpret_cast<std::uint8_t*>(&bits));
+  return bits << (c * kLanes<T>);
+}
+
 // Column c of a strip in which some lane has no reference yet, or a score far above it, or a score
 // that is no number. Only such lanes change, each by its own visible scores alone: what one query
 // sees never reaches another. `begun`: the weights with the references as they are, are there.
 template <typename T>
 HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& block,
-                                  const QueryTile<T>& tile, int c, bool begun, T* block_sum) {
+                                  QueryTile<T>& tile, int c, bool begun, T* block_sum) {
   const Tag<T> d;
   const Vec<T> infinity = hn::Set(d, static_cast<T>(__builtin_inf()));
   const dim_t offset = c * kLanes<T>;
@@ -187,17 +274,12 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   set_zero<1, T>(scores);
   multiply<1, T>(strip.keys, tile.q + offset, strip.width, strip.head_dim, scores);
 
-  const Vec<T> before = hn::LoadU(d, tile.minus_reference + offset);
+  const References<T> before = references_of(tile, c);
+  const auto seen = mask_of<T>(tile.seen, c);
   Vec<T> sum = hn::Zero(d);
-  Vec<T> largest = hn::Neg(infinity);
-  auto nan = hn::Lt(hn::Zero(d), hn::Zero(d));
+  LargestScores<T> largest;
   for (int r = 0; r < kRows; ++r) {
-    Vec<T> score = whole_score(strip, Vec<T>{scores[r][0]}, hn::Zero(d), r, c);
-    if (strip.visible != nullptr) {
-      score = hn::IfThenElse(mask_of<T>(strip.visible[r], c), score, hn::Neg(infinity));
-    }
-    nan = hn::Or(nan, hn::IsNaN(score));
-    largest = hn::IfThenElse(hn::Gt(score, largest), score, largest);
+    largest.take(strip, Vec<T>{scores[r][0]}, r, c);
     T* weight = strip.weights + r * strip.width + offset;
     if (!begun) {
       Vec<T> now = exp2<T>(whole_score(strip, Vec<T>{scores[r][0]}, before, r, c));
@@ -209,24 +291,40 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
     sum = hn::Add(sum, hn::LoadU(d, weight));
   }
 
-  const auto moves = hn::Not(hn::Le(sum, hn::Set(d, T(kLargestSum))));
-  const auto broken = hn::And(moves, hn::Or(nan, hn::Eq(largest, infinity)));
-  const auto sees = hn::AndNot(broken, hn::And(moves, hn::Gt(largest, hn::Neg(infinity))));
-  largest = hn::Add(largest, growth_ahead(strip, c));
+  // A lane that has no reference yet moves whatever its weights are.
+  const auto moves = hn::Or(hn::Not(seen), hn::Not(hn::Le(sum, hn::Set(d, T(kLargestSum)))));
+  const auto broken = hn::And(moves, hn::Or(largest.nan, hn::Eq(largest.natural, infinity)));
+  const auto sees = hn::AndNot(broken, hn::And(moves, hn::Gt(largest.natural, hn::Neg(infinity))));
+  const bool has_bias = strip.mask != nullptr && strip.mask->bias != nullptr;
+  const auto becomes_far =
+      has_bias ? hn::And(sees, hn::Gt(hn::Abs(largest.biased), hn::Set(d, T(kFarScore))))
+               : hn::Gt(infinity, infinity);
+  References<T> after = before;
+  after.far = hn::Or(becomes_far, hn::AndNot(moves, before.far));
+  const Vec<T> minus_largest = hn::Neg(hn::IfThenElse(
+      becomes_far, largest.natural, hn::Add(largest.base_2, growth_ahead(strip, c))));
   // A reference never goes down: a large bias is known to its last place only, and what falls by
   // one such step would overflow what was summed before.
-  Vec<T> after = hn::IfThenElse(sees, hn::Min(before, hn::Neg(largest)), before);
+  const auto other_unit = hn::Xor(after.far, before.far);
+  const Vec<T> lower = hn::IfThenElse(hn::Or(other_unit, hn::Not(seen)), minus_largest,
+                                      hn::Min(before.minus, minus_largest));
+  after.minus = hn::IfThenElse(sees, lower, before.minus);
   // A broken row is NaN from here on; with a finite reference it does not come here again.
-  after = hn::IfThenElse(broken, hn::Zero(d), after);
-  hn::StoreU(after, d, tile.minus_reference + offset);
+  after.minus = hn::IfThenElse(broken, hn::Zero(d), after.minus);
+  hn::StoreU(after.minus, d, tile.minus_reference + offset);
+  const std::uint64_t moved = bits_of<T>(moves, c);
+  const std::uint64_t far = bits_of<T>(becomes_far, c);
+  tile.far = (tile.far & ~moved) | far;
+  after.any_far = before.any_far || far != 0;
+  tile.seen |= bits_of<T>(hn::Or(sees, broken), c);
 
-  Vec<T> factor = hn::IfThenElse(sees, exp2<T>(hn::Sub(after, before)), hn::Set(d, T(1)));
+  Vec<T> factor =
+      hn::IfThenElse(hn::And(sees, seen), factor_of_move(before, after), hn::Set(d, T(1)));
   factor = hn::IfThenElse(broken, hn::Set(d, static_cast<T>(__builtin_nan(""))), factor);
   scale_column(tile.sum + offset, 1, strip.width, factor);
   scale_column(block_sum + offset, 1, strip.width, factor);
   // Lanes that had no reference have nothing to scale yet.
-  const auto had = hn::Lt(before, hn::Set(d, kNoReference<T>));
-  if (!hn::AllFalse(d, hn::And(had, moves))) {
+  if (!hn::AllFalse(d, hn::And(seen, moves))) {
     scale_column(tile.context + offset, block.v_dim, strip.width, factor);
     scale_column(strip.weights - strip.key * strip.width + offset, strip.key, strip.width, factor);
   }
@@ -289,8 +387,8 @@ HWY_INLINE std::uint64_t new_lanes(const Strip<T>& strip, const QueryTile<T>& ti
 // A strip in which some lanes are new: their columns go straight to choosing references.
 template <typename T>
 HWY_NOINLINE void weigh_by_column(const Strip<T>& strip, const KeyBlock<T>& block,
-                                  const QueryTile<T>& tile, StripColumns columns,
-                                  std::uint64_t news, T* block_sum) {
+                                  QueryTile<T>& tile, StripColumns columns, std::uint64_t news,
+                                  T* block_sum) {
   constexpr std::uint64_t kColumn = (std::uint64_t{1} << kLanes<T>)-1;
   for (int c = columns.first; c < columns.first + columns.count; ++c) {
     const bool has_new = (news & (kColumn << (c * kLanes<T>))) != 0;
@@ -347,7 +445,6 @@ HWY_NOINLINE void weigh(const KeyBlock<T>& block, QueryTile<T>& tile, const Tile
     const std::uint64_t news = new_lanes<T>(strip, tile, columns);
     if (HWY_UNLIKELY(news != 0)) {
       weigh_by_column(strip, block, tile, columns, news, block_sum);
-      tile.seen |= news;
     } else if (HWY_UNLIKELY(!weigh_columns(strip, tile, columns, block_sum))) {
       for (int c = columns.first; c < columns.first + columns.count; ++c) {
         move_references(strip, block, tile, c, true, block_sum);

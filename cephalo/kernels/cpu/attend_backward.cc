@@ -19,12 +19,15 @@ struct QueryStrip {
   dim_t width;
   const TileMask<T>* mask;
   const std::uint64_t* visible;  // [kRows], null: all
+  const std::uint8_t* far;       // [kRows], null: none
 };
 
 template <typename T>
-HWY_INLINE QueryStrip<T> strip_at(dim_t query, const KeyTile<T>& tile, const TileMask<T>* mask) {
+HWY_INLINE QueryStrip<T> strip_at(dim_t query, const QueryBlock<T>& block, const KeyTile<T>& tile,
+                                  const TileMask<T>* mask) {
   const bool bits = mask != nullptr && mask->visible != nullptr;
-  return {query, tile.columns * kLanes<T>, mask, bits ? mask->visible + query : nullptr};
+  return {query, tile.columns * kLanes<T>, mask, bits ? mask->visible + query : nullptr,
+          block.far == nullptr ? nullptr : block.far + query};
 }
 
 template <typename T>
@@ -33,22 +36,34 @@ HWY_INLINE Vec<T> only_visible(const QueryStrip<T>& strip, int r, int c, Vec<T> 
   return hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), x);
 }
 
-// `from` plus what is added to the scores of query r of the strip: bias and alibi, base 2.
 template <typename T>
-HWY_INLINE Vec<T> add_terms(const QueryStrip<T>& strip, Vec<T> from, int r, int c) {
+HWY_INLINE Vec<T> bias_of(const QueryStrip<T>& strip, int r, int c) {
+  return hn::LoadU(Tag<T>(), strip.mask->bias + (strip.query + r) * strip.width + c * kLanes<T>);
+}
+
+// `from` less what alibi takes from the scores of query r of the strip.
+template <typename T>
+HWY_INLINE Vec<T> take_alibi(const QueryStrip<T>& strip, Vec<T> from, int r, int c) {
   const Tag<T> d;
   const TileMask<T>& mask = *strip.mask;
-  const dim_t row = strip.query + r;
-  if (mask.bias != nullptr) {
-    const T* bias = mask.bias + row * strip.width + c * kLanes<T>;
-    from = add_bias_in_base_2<T>(from, hn::LoadU(d, bias));
+  if (mask.slope == T(0)) return from;
+  const Vec<T> keys = hn::Iota(d, T(c * kLanes<T>));
+  const Vec<T> distance = hn::Abs(hn::Sub(hn::Set(d, mask.distance + T(strip.query + r)), keys));
+  return subtract_alibi<T>(from, mask, distance);
+}
+
+// score − lse of query r of the strip in base 2, with what is added to the score: bias and alibi.
+template <typename T>
+HWY_INLINE Vec<T> whole_score(const QueryStrip<T>& strip, Vec<T> score, T minus_lse, int r, int c) {
+  const Tag<T> d;
+  const bool has_bias = strip.mask->bias != nullptr;
+  if (HWY_UNLIKELY(has_bias && strip.far != nullptr && strip.far[r] != 0)) {
+    const Vec<T> rounded = rounded_score<T>(take_alibi(strip, score, r, c), bias_of(strip, r, c));
+    return sum_in_base_2<T>(rounded, hn::Set(d, minus_lse));
   }
-  if (mask.slope != T(0)) {
-    const Vec<T> keys = hn::Iota(d, T(c * kLanes<T>));
-    const Vec<T> distance = hn::Abs(hn::Sub(hn::Set(d, mask.distance + T(row)), keys));
-    from = subtract_alibi<T>(from, mask, distance);
-  }
-  return from;
+  Vec<T> from = hn::Set(d, minus_lse);
+  if (has_bias) from = add_bias_in_base_2<T>(from, bias_of(strip, r, c));
+  return hn::Add(score, take_alibi(strip, from, r, c));
 }
 
 // Weights of a strip in which a bias, alibi or a softcap applies, from scores that were stored.
@@ -66,8 +81,8 @@ HWY_NOINLINE void reweigh_stored(const QueryStrip<T>& strip, StripColumns column
         score = hn::Mul(hn::Set(d, softcap), capped);
         hn::StoreU(hn::NegMulAdd(capped, capped, hn::Set(d, T(1))), d, slopes + at);
       }
-      score = hn::Add(score, add_terms(strip, hn::Set(d, minus_lse[r]), r, c));
-      hn::StoreU(only_visible(strip, r, c, exp2<T>(score)), d, weights + at);
+      score = exp2<T>(whole_score(strip, score, minus_lse[r], r, c));
+      hn::StoreU(only_visible(strip, r, c, score), d, weights + at);
     }
   }
 }
@@ -134,7 +149,7 @@ template <typename T>
 HWY_NOINLINE void reweigh(const QueryBlock<T>& block, const KeyTile<T>& tile,
                           const TileMask<T>* mask, T* weights, T* slopes, StripColumns* strips) {
   for (dim_t query = 0; query < block.count; query += kRows) {
-    const QueryStrip<T> strip = strip_at(query, tile, mask);
+    const QueryStrip<T> strip = strip_at(query, block, tile, mask);
     const StripColumns columns = columns_of<T>(strip.visible, tile.columns);
     strips[query / kRows] = columns;
     if (columns.count == 0) continue;
@@ -234,7 +249,7 @@ HWY_NOINLINE void differentiate(const QueryBlock<T>& block, const KeyTile<T>& ti
                                 const T* slopes, T* weights, T* dscores) {
   const bool terms = mask != nullptr && (mask->kept != nullptr || mask->softcap != T(0));
   for (dim_t query = 0; query < block.count; query += kRows) {
-    const QueryStrip<T> strip = strip_at(query, tile, mask);
+    const QueryStrip<T> strip = strip_at(query, block, tile, mask);
     const StripColumns columns = strips[query / kRows];
     if (columns.count == 0) continue;
     const dim_t at = query * strip.width;
@@ -317,7 +332,7 @@ HWY_NOINLINE void add_dq(const QueryBlock<T>& block, const KeyTile<T>& tile,
   for (dim_t query = 0; query < block.count; query += kRows) {
     const StripColumns columns = strips[query / kRows];
     if (columns.count == 0) continue;
-    const QueryStrip<T> strip = strip_at(query, tile, mask);
+    const QueryStrip<T> strip = strip_at(query, block, tile, mask);
     const T* from = dscores + query * strip.width;
     T* to = dq + query * tile.key_stride;
     if (HWY_UNLIKELY(!tile.finite_keys && strip.visible != nullptr)) {

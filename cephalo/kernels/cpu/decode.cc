@@ -179,21 +179,77 @@ HWY_INLINE void gather_all(const Rows& values, const Rows& coming, const T* weig
   }
 }
 
-// The score of key j after softcap, bias and alibi; −inf where it is hidden. In double: a large
-// bias and the reference must cancel before anything is rounded.
+constexpr double kLog2E = 1.4426950408889634074;
+constexpr double kLn2 = 0.69314718055994530942;
+
+// The scores of a block of one query after softcap, bias and alibi; −inf where they are hidden.
 template <typename T>
-HWY_INLINE double masked_score(const TileMask<T>& mask, dim_t width, dim_t j, T from) {
-  if (mask.visible != nullptr && (mask.visible[j] & 1) == 0) return -__builtin_inf();
-  double score = double{from};
-  if (mask.softcap != T(0)) {
-    score = double{mask.softcap} * __builtin_tanh(score / double{mask.softcap});
+struct MaskedScores {
+  double base_2[kKvTile];  // in double: a bias and the reference must cancel before rounding
+  T natural[kKvTile];      // rounded after the bias; filled where there is one
+  T largest = static_cast<T>(-__builtin_inf());  // of `natural`
+  bool far = false;                              // it is beyond kFarScore, alibi left aside
+
+  HWY_INLINE void fill(const TileMask<T>& mask, dim_t width, const T* scores, dim_t count) {
+    for (dim_t j = 0; j < count; ++j) {
+      if (mask.visible != nullptr && (mask.visible[j] & 1) == 0) {
+        base_2[j] = -__builtin_inf();
+        natural[j] = static_cast<T>(-__builtin_inf());
+      } else {
+        const double bias = mask.bias == nullptr ? 0.0 : double{mask.bias[j * width]};
+        fill_one(mask, j, double{scores[j]}, bias);
+      }
+    }
   }
-  if (mask.bias != nullptr) score += double{mask.bias[j * width]} * 1.4426950408889634074;
-  if (mask.slope != T(0)) {
-    const double distance = double{mask.distance} - static_cast<double>(j);
-    score -= (double{mask.slope} + double{mask.slope_low}) * __builtin_fabs(distance);
+
+ private:
+  HWY_INLINE void fill_one(const TileMask<T>& mask, dim_t j, double score, double bias) {
+    if (mask.softcap != T(0)) {
+      score = double{mask.softcap} * __builtin_tanh(score / double{mask.softcap});
+    }
+    double alibi = 0.0;
+    if (mask.slope != T(0)) {
+      const double distance = double{mask.distance} - static_cast<double>(j);
+      alibi = (double{mask.slope} + double{mask.slope_low}) * __builtin_fabs(distance);
+    }
+    base_2[j] = score + bias * kLog2E - alibi;
+    if (mask.bias == nullptr) return;
+    natural[j] = static_cast<T>((score - alibi) * kLn2 + bias);
+    if (natural[j] > largest) {
+      largest = natural[j];
+      far = __builtin_fabs(score * kLn2 + bias) > kFarScore;
+    }
   }
-  return score;
+};
+
+// A reference of either kind in base 2.
+template <typename T>
+HWY_INLINE double in_base_2(T reference, bool far) {
+  return far ? double{reference} * kLog2E : double{reference};
+}
+
+template <typename T>
+HWY_INLINE bool is_above(T reference, bool far, const DecodeQuery<T>& query) {
+  const T infinity = static_cast<T>(__builtin_inf());
+  if (far == query.far || query.reference == -infinity) return reference > query.reference;
+  return in_base_2(reference, far) > in_base_2(query.reference, query.far);
+}
+
+// The query takes a larger reference: what it has so far shrinks.
+template <typename T>
+HWY_INLINE void raise_reference(T reference, bool far, dim_t v_dim, DecodeQuery<T>* query) {
+  if (query->reference > static_cast<T>(-__builtin_inf())) {
+    double fall = double{query->reference - reference};  // of the same kind, the usual case
+    if (far && query->far) fall *= kLog2E;
+    if (far != query->far) {
+      fall = in_base_2(query->reference, query->far) - in_base_2(reference, far);
+    }
+    const T factor = hn::GetLane(exp2<T>(hn::Set(Tag<T>(), static_cast<T>(fall))));
+    query->sum *= factor;
+    for (dim_t k = 0; k < v_dim; ++k) query->context[k] *= factor;
+  }
+  query->reference = reference;
+  query->far = far;
 }
 
 // Weights of a block from its scores, padded to whole vectors with −inf; their sum is returned.
@@ -252,36 +308,44 @@ HWY_INLINE void decode_as(const DecodeBlock& block, const TileMask<T>* mask, dim
     for (dim_t x = 0; x < 4; ++x) last[x] = keys.address[j + x < count ? j + x : count - 1];
     score_4<Storage>({last, 4, keys.dim, keys.stride, keys.dtype}, 0, query->q, scores + j);
   }
-  double exact[kKvTile];
+  MaskedScores<T> masked;
+  const bool has_bias = mask != nullptr && mask->bias != nullptr;
   if (mask != nullptr) {
+    masked.fill(*mask, mask_width, scores, count);
     for (dim_t k = 0; k < count; ++k) {
-      exact[k] = masked_score(*mask, mask_width, k, scores[k]);
-      scores[k] = static_cast<T>(exact[k]);
+      scores[k] = has_bias ? masked.natural[k] : static_cast<T>(masked.base_2[k]);
     }
   }
   const dim_t padded = (count + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
   for (dim_t k = count; k < padded; ++k) scores[k] = -infinity;
-  T largest = query->reference;
+  T largest = -infinity;
   if (!largest_of(scores, padded, &largest)) {
     query->sum = static_cast<T>(__builtin_nan(""));
     query->reference = T(0);
+    query->far = false;
     return;
   }
-  if (largest == -infinity) return;  // nothing was visible
-  if (largest > query->reference) {
-    const T factor = hn::GetLane(exp2<T>(hn::Set(Tag<T>(), query->reference - largest)));
-    query->sum *= factor;
-    for (dim_t k = 0; k < values.dim; ++k) query->context[k] *= factor;
-    query->reference = largest;
+  const bool far = has_bias && masked.far;
+  if (has_bias && !far) {  // base 2 holds it
+    largest = -infinity;
+    for (dim_t k = 0; k < count; ++k) {
+      const T score = static_cast<T>(masked.base_2[k]);
+      largest = score > largest ? score : largest;
+    }
   }
+  if (is_above(largest, far, *query)) raise_reference(largest, far, values.dim, query);
+  if (query->reference == -infinity) return;  // nothing was visible
   if (mask != nullptr) {
     for (dim_t k = 0; k < count; ++k) {
-      const double distance = exact[k] - double{largest};
+      double distance = masked.base_2[k] - in_base_2(query->reference, query->far);
+      if (has_bias && query->far) {
+        distance = (double{masked.natural[k]} - double{query->reference}) * kLog2E;
+      }
       scores[k] = static_cast<T>(distance < 0.0 ? distance : 0.0);
     }
     query->sum += weigh_scores(scores, padded, T(0));
   } else {
-    query->sum += weigh_scores(scores, padded, largest);
+    query->sum += weigh_scores(scores, padded, query->reference);
   }
   if (mask != nullptr && mask->kept != nullptr) {
     for (dim_t k = 0; k < count; ++k) {

@@ -292,28 +292,17 @@ HWY_NOINLINE void unpack_lanes(const T* tile, dim_t width, const T* factor, cons
   }
 }
 
-// A finite bias no further from 0 than kLargestBias; NaN and +inf stay.
-template <typename V>
-HWY_INLINE V bounded(V value) {
-  using T = hn::TFromV<V>;
-  const Tag<T> d;
-  const V largest = hn::Set(d, kLargestBias<T>);
-  const V infinity = hn::Set(d, static_cast<T>(__builtin_inf()));
-  const auto too_large = hn::And(hn::Gt(hn::Abs(value), largest), hn::Lt(hn::Abs(value), infinity));
-  return hn::IfThenElse(too_large, hn::CopySign(largest, value), value);
-}
-
-// bias[0 .. n) (+)= value, bits cleared where it is −inf: one vector of either layout.
+// bias[0 .. n) (+)= value, bits cleared where it is −inf: one vector of either layout. Two finite
+// biases may add up to −inf.
 template <typename T>
 HWY_INLINE std::uint64_t add_bias_vector(Vec<T> value, bool first, T* bias) {
   const Tag<T> d;
-  const auto hides = hn::Eq(value, hn::Set(d, static_cast<T>(-__builtin_inf())));
+  const Vec<T> hidden = hn::Set(d, static_cast<T>(-__builtin_inf()));
+  const Vec<T> sum = first ? value : hn::Add(value, hn::LoadU(d, bias));
+  const auto hides = hn::Or(hn::Eq(value, hidden), hn::Eq(sum, hidden));
   std::uint64_t bits = 0;
   hn::StoreMaskBits(d, hides, reinterpret_cast<std::uint8_t*>(&bits));
-  const auto large = hn::Gt(hn::Abs(value), hn::Set(d, kLargestBias<T>));
-  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::AndNot(hides, large)))) value = bounded(value);
-  const Vec<T> sum = first ? hn::Zero(d) : hn::LoadU(d, bias);
-  hn::StoreU(hn::Add(hn::IfThenZeroElse(hides, value), sum), d, bias);
+  hn::StoreU(hn::IfThenZeroElse(hides, sum), d, bias);
   return bits;
 }
 

@@ -198,6 +198,20 @@ HWY_INLINE Vec<T> subtract_alibi(Vec<T> score, const TileMask<T>& mask, Vec<T> d
   return hn::NegMulAdd(hn::Set(d, mask.slope), distance, score);
 }
 
+// A far row (kFarScore). `score`, in base 2, has all but the bias in it: what comes out is the
+// score in natural units, rounded once the bias is added.
+template <typename T>
+HWY_INLINE Vec<T> rounded_score(Vec<T> score, Vec<T> bias) {
+  return hn::MulAdd(score, hn::Set(Tag<T>(), static_cast<T>(0.69314718055994530942)), bias);
+}
+// The difference of two natural numbers in base 2. Scores that matter are near their reference:
+// then the subtraction is exact.
+template <typename T>
+HWY_INLINE Vec<T> sum_in_base_2(Vec<T> score, Vec<T> minus_reference) {
+  constexpr T kLog2E = static_cast<T>(1.4426950408889634074);
+  return hn::Mul(hn::Add(score, minus_reference), hn::Set(Tag<T>(), kLog2E));
+}
+
 // The columns of a strip that hold a visible pair; visible: [kRows], null: all.
 template <typename T>
 HWY_INLINE StripColumns columns_of(const std::uint64_t* visible, int columns) {
