@@ -53,7 +53,8 @@ struct Beginning {
   std::string_view bytes;
 };
 constexpr Beginning kBeginnings[] = {{".safetensors", 8, "{\"__metadata__\":{\""},
-                                     {".json", 0, "{"},
+                                     {"config.json", 0, "{\n  \"model_type\""},
+                                     {"vocab.json", 0, "{\""},
                                      {".csv", 0, "step,loss,"},
                                      {".txt", 0, "#version"},
                                      {".bin", 0, "CEPHTOK"},
