@@ -154,7 +154,7 @@ TEST_F(CheckpointStateTest, counts_fit_together) {
 
 TEST_F(CheckpointStateTest, a_model_larger_than_the_tensors_is_not_made) {
   EXPECT_EQ(refusal_of("model", "vocab_size", 1'000'000'000),
-            "tensors: 4440 numbers, the model that the state describes has 8000001392 parameters "
+            "tensors: 3720 numbers, the model that the state describes has 8000001152 parameters "
             "and twice as many moments");
   EXPECT_NE(refusal_of("model", "num_layers", 2'000'000'000).find("numbers, the model that"),
             std::string::npos);

@@ -106,8 +106,8 @@ TEST_F(CheckpointTest, a_state_of_any_depth_is_refused_not_followed) {
             "cephalo_checkpoint: more than 64 objects and arrays in one another at byte 89");
   EXPECT_EQ(refusal_of(R"({"version":1,"state":{"notes":)" + open + close + "}}"),
             "cephalo_checkpoint: more than 64 objects and arrays in one another at byte 93");
-  EXPECT_EQ(refusal_of(std::string("{\"version\":1,\"state\":{}}\0more", 30)),
-            "cephalo_checkpoint: not valid UTF-8 JSON at byte 26");
+  EXPECT_EQ(refusal_of(std::string("{\"version\":1,\"state\":{}}\0more", 29)),
+            "cephalo_checkpoint: not valid UTF-8 JSON at byte 25");
 }
 
 class RunFolderTest : public ::testing::Test {
