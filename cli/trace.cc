@@ -79,6 +79,23 @@ MultiHeadAttentionOptions layer_options(const Flags& flags, int rung) {
   return o;
 }
 
+void check_picture(const Flags& flags, int rung) {
+  for (const auto& [given, flag] :
+       {std::pair{flags.picture, "--picture"}, std::pair{!flags.svg.empty(), "--svg"}}) {
+    if (given && rung < kFirstSplit) {
+      throw UsageError(fmt::format("{}: rung {} splits nothing into heads; rungs {} to {} do", flag,
+                                   rung, kFirstSplit, kPipeline));
+    }
+    if (given && (flags.json || flags.explain)) {
+      throw UsageError(fmt::format("{}: goes with neither --json nor --explain", flag));
+    }
+  }
+  if (!flags.svg.empty() && !flags.svg.ends_with(".svg")) {
+    throw UsageError(
+        fmt::format("--svg: writes an SVG file; '{}' does not end in .svg", printable(flags.svg)));
+  }
+}
+
 // Flags that a rung has no use for are refused, not ignored.
 void check_flags(const Flags& flags, int rung, const MultiHeadAttentionOptions& o) {
   const auto refuse = [&](bool given, const char* flag) {
@@ -95,16 +112,6 @@ void check_flags(const Flags& flags, int rung, const MultiHeadAttentionOptions& 
   refuse(rung == kPipeline && !flags.input.empty(), "--input");
   refuse(rung != 2 && !flags.form.empty(), "--form");
   if (flags.parameters && !flags.json) throw UsageError("--parameters: only with --json");
-  for (const auto& [given, flag] :
-       {std::pair{flags.picture, "--picture"}, std::pair{!flags.svg.empty(), "--svg"}}) {
-    if (given && rung < kFirstSplit) {
-      throw UsageError(fmt::format("{}: rung {} splits nothing into heads; rungs {} to {} do", flag,
-                                   rung, kFirstSplit, kPipeline));
-    }
-    if (given && (flags.json || flags.explain)) {
-      throw UsageError(fmt::format("{}: goes with neither --json nor --explain", flag));
-    }
-  }
   if (has_one_width(rung) && !flags.d_in.empty() && !flags.d_out.empty() && o.d_in != o.d_out) {
     throw UsageError(fmt::format("rung {} has one width: --d-in ({}) and --d-out ({}) must agree",
                                  rung, o.d_in, o.d_out));
@@ -208,6 +215,7 @@ void trace(const Flags& flags) {
   run.seed = parse_seed("--seed", flags.seed);
   MultiHeadAttentionOptions options = layer_options(flags, run.rung);
   check_flags(flags, run.rung, options);
+  check_picture(flags, run.rung);
   if (has_one_width(run.rung)) {  // one width, whichever flag it came by
     if (!flags.d_out.empty()) options.d_in = options.d_out;
     options.d_out = options.d_in;

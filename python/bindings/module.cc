@@ -1,4 +1,5 @@
 #include "bindings/bindings.h"
+#include "bindings/trace.h"
 #include "cephalo/core/version.h"
 
 NB_MODULE(_cephalo_of_main, m) {
@@ -18,6 +19,7 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_plan(m);
   bind_weights(m);
   bind_multi_head(m);
+  bind_trace(m);
   bind_gradients(m);
   bind_ladder(m);
   bind_layer_file(m);

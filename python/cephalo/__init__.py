@@ -125,7 +125,7 @@ from ._results import (
     TrainPass,
     WindowBatch,
 )
-from ._trace import Step, Trace
+from ._trace import SplitPicture, Step, Trace
 
 # And so every rung's.
 MultiHeadAttention.look = _look_at_layer

@@ -1,9 +1,11 @@
 """What layer.trace gives: a dict of arrays that a notebook shows step by step."""
 
+import pathlib
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from ._html import STYLE, escape, save_page
+from . import _cephalo
+from ._html import STYLE, escape, save_page, short
 
 _ROWS, _COLUMNS = 6, 8
 _CELL = "padding:1px 6px;text-align:right;font:12px monospace;border:1px solid #ddd"
@@ -40,8 +42,29 @@ class Trace(dict):
                          f"{step.formula}{memory}")
         return "\n".join(lines)
 
+    def picture(self, tokens=None):
+        """The width cut into heads, and what the axes do on the way -> SplitPicture
+
+        tokens: a name for each token of x. Rungs 1 to 4 split nothing: a ValueError.
+        """
+        sizes = self._sizes()
+        if sizes is None:
+            raise ValueError(f"picture: nothing is split into heads in a trace of {self.title}")
+        return SplitPicture(sizes, tokens)
+
+    def _sizes(self):
+        """What SplitPicture is made from; None where nothing is split, or there is nothing."""
+        shapes = {step.key: step.shape for step in self.steps}
+        if "q_split" not in shapes or 0 in shapes["scores"]:
+            return None
+        q, v = shapes["q_heads"], shapes["v_heads"]
+        return (q[0] if len(q) == 4 else 0, q[-2], v[-2], q[-3], v[-3], q[-1], v[-1])
+
     def _repr_html_(self):
         parts = [f'<div style="{STYLE}"><b>{escape(self.title)}</b>']
+        if self._sizes() is not None:
+            parts.append("<details><summary>the split into heads, as a picture</summary>"
+                         f"{self.picture()._repr_html_()}</details>")
         for (number, name), steps in groupby(self.steps, key=lambda s: (s.number, s.name)):
             parts.append(f'<h4 style="margin:10px 0 2px">{escape(number)} {escape(name)}</h4>'
                          '<div style="display:flex;flex-wrap:wrap;gap:4px 24px">')
@@ -52,6 +75,26 @@ class Trace(dict):
     def save(self, path):
         """The same as a page of its own."""
         save_page(path, self.title, self._repr_html_())
+
+
+class SplitPicture:
+    """A width cut into heads, axes that change places, the inner axis that cancels in @: shows
+    itself as SVG or as text."""
+
+    def __init__(self, sizes, tokens=None):
+        self._sizes = sizes
+        self._tokens = [short(str(token)) for token in tokens or []]
+
+    def __repr__(self):
+        return _cephalo._split_text(self._sizes, self._tokens)
+
+    def _repr_html_(self):
+        return _cephalo._split_svg(self._sizes, self._tokens, True)
+
+    def save(self, path):
+        """Writes an SVG file."""
+        svg = _cephalo._split_svg(self._sizes, self._tokens, False)
+        pathlib.Path(path).write_text(svg, encoding="utf-8")
 
 
 def _step(step):

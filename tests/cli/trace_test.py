@@ -242,7 +242,8 @@ class Picture(unittest.TestCase):
         for arguments, message in (
                 (("--rung", "4", "--picture"),
                  "--picture: rung 4 splits nothing into heads; rungs 5 to 8 do"),
-                (("--svg", "x.svg", "--json"), "--svg: goes with neither --json nor --explain")):
+                (("--svg", "x.svg", "--json"), "--svg: goes with neither --json nor --explain"),
+                (("--svg", "x.png"), "--svg: writes an SVG file; 'x.png' does not end in .svg")):
             result = cephalo("trace", *arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
             self.assertEqual(result.stderr, f"error: {message}\n")

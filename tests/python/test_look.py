@@ -1,5 +1,7 @@
 """layer.look and the notebook view of a trace."""
 
+from xml.etree import ElementTree
+
 import cephalo
 import numpy as np
 import pages
@@ -168,6 +170,25 @@ def test_a_notebook_shows_every_step_of_a_trace(tmp_path):
     assert page.tags.count("table") == len(trace.steps)
     trace.save(tmp_path / "trace.html")
     assert trace._repr_html_() in (tmp_path / "trace.html").read_text(encoding="utf-8")
+
+
+def test_a_trace_draws_how_its_width_is_split(tmp_path):
+    trace = causal_layer().trace(inputs(2, 6, 8))
+    picture = trace.picture(["The", "<cat>", "s\x1bat"])
+    assert repr(picture).startswith("8 = 2 heads x 4\n")
+    assert "(2, 2, 6, 4) @ (2, 2, 4, 6) = (2, 2, 6, 6)" in repr(picture)
+    assert "\x1b" not in repr(picture)
+    page = pages.self_contained(picture._repr_html_())
+    assert "<cat>" in page.texts and page.tags[0] == "svg"
+    assert "8 = 2 heads x 4" in pages.self_contained(trace._repr_html_()).texts
+    picture.save(tmp_path / "split.svg")
+    root = ElementTree.parse(tmp_path / "split.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    for other in (cephalo.HeadWrapper(8, 4, 100, 0.0, 2, seed=1).trace(inputs(6, 8)),
+                  cephalo.trace_simple_attention(inputs(3, 4))):
+        assert "svg" not in pages.self_contained(other._repr_html_()).tags
+        with pytest.raises(ValueError, match="picture: nothing is split into heads"):
+            other.picture()
 
 
 @pytest.mark.parametrize("trace", [
