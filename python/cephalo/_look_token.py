@@ -1,7 +1,6 @@
 """look(text).token(...): what one token looks at, head by head."""
 
 import operator
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from ._html import short
@@ -18,7 +17,7 @@ class TokenLink(NamedTuple):
     weight: float
 
 
-class TokenLook(Sequence):
+class TokenLook:
     """What one token looks at most in each head; a sequence of TokenLinks, the strongest first.
 
     index, name: of the token. others: indices of the tokens with the same name. tokens: all names.
