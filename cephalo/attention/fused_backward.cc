@@ -93,6 +93,7 @@ class FusedBackward {
         head_dim_(f_.q.dim(3)),
         v_dim_(f_.v.dim(3)),
         group_(num_heads_ / num_kv_heads_),
+        has_bias_(has_bias(f_)),
         width_(kernels::kMaxColumns * kernels_.lanes),
         head_rows_(round_up(head_dim_, kernels_.rows)),
         v_rows_(round_up(v_dim_, kernels_.rows)),
@@ -233,6 +234,7 @@ class FusedBackward {
     const dim_t rows = batch_ * num_heads_ * q_tokens_;
     minus_delta_.resize(static_cast<std::size_t>(rows));
     minus_lse_.resize(static_cast<std::size_t>(rows));
+    if (has_bias_) far_.resize(static_cast<std::size_t>(rows));
     const Region region{.pieces = batch_ * num_heads_ * blocks_,
                         .flops = static_cast<double>(rows * v_dim_),
                         .scratch_bytes = 2 * kQTile * sizeof(void*)};
@@ -252,7 +254,9 @@ class FusedBackward {
         delta[x] = static_cast<T>(dlse - static_cast<double>(delta[x]));
         // A row that saw nothing has no lse; its weights are 0 whatever stands here.
         const double lse = number(pass_.lse, b, h, i + x);
-        const double in_units = is_far(f_, lse) ? lse : lse * std::numbers::log2e;
+        const bool far = has_bias_ && is_far(lse);
+        if (has_bias_) far_[static_cast<std::size_t>(head * q_tokens_ + i + x)] = far ? 1 : 0;
+        const double in_units = far ? lse : lse * std::numbers::log2e;
         minus_lse[x] =
             lse == -std::numeric_limits<double>::infinity() ? T{0} : static_cast<T>(-in_units);
       }
@@ -487,14 +491,11 @@ class FusedBackward {
     std::fill(s.minus_delta, s.minus_delta + kQTile, T{0});
     std::copy_n(minus_lse_.data() + row, count, s.minus_lse);
     std::copy_n(minus_delta_.data() + row, count, s.minus_delta);
-    bool any_far = false;
-    std::fill(s.far, s.far + kQTile, std::uint8_t{0});
-    for (dim_t x = 0; x < count; ++x) {
-      const bool far = is_far(f_, number(pass_.lse, b, block.h, block.i + x));
-      s.far[x] = far ? 1 : 0;
-      any_far = any_far || far;
+    if (has_bias_) {
+      std::fill(s.far, s.far + kQTile, std::uint8_t{0});
+      std::copy_n(far_.data() + row, count, s.far);
+      block.queries.far = s.far;
     }
-    block.queries.far = any_far ? s.far : nullptr;
     block.factor = factor_.empty() ? nullptr : factor_.data() + row;
     block.packed = true;
   }
@@ -623,6 +624,7 @@ class FusedBackward {
   dim_t batch_, num_heads_, num_kv_heads_;
   dim_t q_tokens_, kv_tokens_, head_dim_, v_dim_;
   dim_t group_;
+  bool has_bias_;
   dim_t width_;                    // of the widest tile
   dim_t head_rows_, v_rows_;       // head_dim and v_dim in whole register tiles
   dim_t key_stride_;               // head_dim in whole vectors
@@ -633,6 +635,7 @@ class FusedBackward {
   dim_t chunk_tiles_ = 1;
   std::vector<T> minus_delta_, minus_lse_;       // [batch, num_heads, q_tokens]
   std::vector<T> factor_;                        // the same; empty: no lse is large
+  std::vector<std::uint8_t> far_;                // 1: is_far; empty without a bias
   std::vector<BoundMask::KeyRange> ranges_;      // [batch, blocks]
   std::unique_ptr<std::atomic<dim_t>[]> turns_;  // [batch, num_heads, blocks]
 };

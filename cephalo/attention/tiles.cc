@@ -20,8 +20,11 @@ std::vector<QueryRange> cut_queries(dim_t begin, dim_t queries, dim_t lanes) {
   return tiles;
 }
 
-bool is_far(const AttendProblem& problem, double lse) {
-  if (!std::isfinite(lse) || std::abs(lse) <= kernels::kFarScore) return false;
+bool is_far(double lse) {
+  return std::isfinite(lse) && std::abs(lse) > kernels::kFarScore;
+}
+
+bool has_bias(const AttendProblem& problem) {
   const auto& parts = problem.mask.parts();
   return std::any_of(parts.begin(), parts.end(), [](const BoundMask::Part& part) {
     return part.role == MaskTensor::Role::bias;

@@ -24,8 +24,9 @@ struct QueryRange {
 // rather than three and one: narrow tiles are slower.
 std::vector<QueryRange> cut_queries(dim_t begin, dim_t queries, dim_t lanes);
 
-// Is a row with this lse far (kernels::kFarScore)? Only a bias makes one so.
-bool is_far(const AttendProblem& problem, double lse);
+// Does the mask have a bias? Only then rows are far (kernels::kFarScore): those with such an lse.
+bool has_bias(const AttendProblem& problem);
+bool is_far(double lse);
 
 // Queries [i, i_end) of head h into lanes, times scale · log2(e): [head_dim][width].
 struct QueryPlace {

@@ -43,6 +43,7 @@ class WeightsPass {
       : p_(problem),
         lse_(lse),
         kernels_(kernels::attend_kernels<T>(current_isa())),
+        has_bias_(has_bias(problem)),
         head_dim_(problem.q.dim(3)),
         width_(kernels::kMaxColumns * kernels_.lanes) {}
 
@@ -137,7 +138,7 @@ class WeightsPass {
       const T value = from[x * s[2]];
       // A row that saw nothing has weights of 0 whatever the reference is.
       if (value == -std::numeric_limits<T>::infinity()) continue;
-      if (is_far(p_, static_cast<double>(value))) {
+      if (has_bias_ && is_far(static_cast<double>(value))) {
         to[x] = -value;
         far |= std::uint64_t{1} << x;
       } else {
@@ -160,6 +161,7 @@ class WeightsPass {
   const AttendProblem& p_;
   const TensorView& lse_;
   const kernels::AttendKernels<T>& kernels_;
+  bool has_bias_;
   dim_t head_dim_;
   dim_t width_;
 };

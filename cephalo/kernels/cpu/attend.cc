@@ -63,44 +63,41 @@ template <typename T>
 struct References {
   Vec<T> minus;
   hn::Mask<Tag<T>> far;
-  bool any_far;
 };
 
 template <typename T>
 HWY_INLINE References<T> references_of(const QueryTile<T>& tile, int c) {
-  constexpr std::uint64_t kColumn = (std::uint64_t{1} << kLanes<T>)-1;
-  const std::uint64_t far = tile.far & (kColumn << (c * kLanes<T>));
-  return {hn::LoadU(Tag<T>(), tile.minus_reference + c * kLanes<T>), mask_of<T>(far, c), far != 0};
+  return {hn::LoadU(Tag<T>(), tile.minus_reference + c * kLanes<T>), mask_of<T>(tile.far, c)};
 }
 
 // The score less the reference, from q · k. The large parts of a bias and of the reference meet
-// first.
-template <typename T>
+// first. any_far: some lanes may be.
+template <bool any_far, typename T>
 HWY_INLINE Vec<T> whole_score(const Strip<T>& strip, Vec<T> score, const References<T>& references,
                               int r, int c) {
   if (strip.mask == nullptr) return hn::Add(score, references.minus);
   if (strip.mask->softcap != T(0)) score = softcapped(strip, score);
   const Vec<T> near = hn::Add(score, add_terms(strip, references.minus, r, c));
-  if (HWY_LIKELY(!references.any_far)) return near;
+  if (!any_far || strip.mask->bias == nullptr) return near;
   const Vec<T> rounded = rounded_score<T>(take_alibi(strip, score, r, c), bias_of(strip, r, c));
   return hn::IfThenElse(references.far, sum_in_base_2<T>(rounded, references.minus), near);
 }
 
 // Weights of one vector of a strip in which a bias, alibi or a softcap applies, from scores that
 // were stored: with all this in the loop the accumulators would not stay in registers.
-template <typename T>
+template <bool any_far, typename T>
 HWY_INLINE Vec<T> weights_with_terms(const Strip<T>& strip, const References<T>& references, int r,
                                      int c) {
   const Tag<T> d;
   const Vec<T> score = hn::LoadU(d, strip.weights + r * strip.width + c * kLanes<T>);
-  Vec<T> weight = exp2<T>(whole_score(strip, score, references, r, c));
+  Vec<T> weight = exp2<T>(whole_score<any_far>(strip, score, references, r, c));
   if (strip.visible != nullptr) {
     weight = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), weight);
   }
   return weight;
 }
 
-template <typename T>
+template <bool any_far, typename T>
 HWY_NOINLINE bool weigh_stored(const Strip<T>& strip, const QueryTile<T>& tile, int c0, int n,
                                T* block_sum) {
   const Tag<T> d;
@@ -110,7 +107,7 @@ HWY_NOINLINE bool weigh_stored(const Strip<T>& strip, const QueryTile<T>& tile, 
     const References<T> references = references_of(tile, c0 + c);
     Vec<T> sum = hn::Zero(d);
     for (int r = 0; r < kRows; ++r) {
-      const Vec<T> weight = weights_with_terms(strip, references, r, c0 + c);
+      const Vec<T> weight = weights_with_terms<any_far>(strip, references, r, c0 + c);
       hn::StoreU(weight, d, strip.weights + r * strip.width + (c0 + c) * kLanes<T>);
       sum = hn::Add(sum, weight);
     }
@@ -150,7 +147,8 @@ HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T>& tile, int
         hn::StoreU(Vec<T>{scores[r][c]}, d, strip.weights + r * strip.width + (c0 + c) * kN);
       }
     }
-    return weigh_stored(strip, tile, c0, n, block_sum);
+    return HWY_LIKELY(tile.far == 0) ? weigh_stored<false>(strip, tile, c0, n, block_sum)
+                                     : weigh_stored<true>(strip, tile, c0, n, block_sum);
   }
   Raw<T> sums[n];
   auto fits = hn::Eq(hn::Zero(d), hn::Zero(d));
@@ -218,8 +216,8 @@ struct LargestScores {
   HWY_INLINE void take(const Strip<T>& strip, Vec<T> score, int r, int c) {
     const Tag<T> d;
     const Vec<T> lowest = hn::Set(d, static_cast<T>(-__builtin_inf()));
-    const References<T> zero{hn::Zero(d), hn::Gt(lowest, lowest), false};
-    Vec<T> whole = whole_score(strip, score, zero, r, c);
+    const References<T> zero{hn::Zero(d), hn::Gt(lowest, lowest)};
+    Vec<T> whole = whole_score<false>(strip, score, zero, r, c);
     Vec<T> rounded = whole;
     Vec<T> without_alibi = whole;
     if (strip.mask != nullptr && strip.mask->bias != nullptr) {
@@ -282,7 +280,7 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
     largest.take(strip, Vec<T>{scores[r][0]}, r, c);
     T* weight = strip.weights + r * strip.width + offset;
     if (!begun) {
-      Vec<T> now = exp2<T>(whole_score(strip, Vec<T>{scores[r][0]}, before, r, c));
+      Vec<T> now = exp2<T>(whole_score<true>(strip, Vec<T>{scores[r][0]}, before, r, c));
       if (strip.visible != nullptr) {
         now = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), now);
       }
@@ -312,10 +310,7 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   // A broken row is NaN from here on; with a finite reference it does not come here again.
   after.minus = hn::IfThenElse(broken, hn::Zero(d), after.minus);
   hn::StoreU(after.minus, d, tile.minus_reference + offset);
-  const std::uint64_t moved = bits_of<T>(moves, c);
-  const std::uint64_t far = bits_of<T>(becomes_far, c);
-  tile.far = (tile.far & ~moved) | far;
-  after.any_far = before.any_far || far != 0;
+  tile.far = (tile.far & ~bits_of<T>(moves, c)) | bits_of<T>(becomes_far, c);
   tile.seen |= bits_of<T>(hn::Or(sees, broken), c);
 
   Vec<T> factor =
@@ -332,7 +327,7 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   for (int r = 0; r < kRows; ++r) {
     T* to = strip.weights + r * strip.width + offset;
     // At most 0, but for the last place of a large bias.
-    const Vec<T> score = whole_score(strip, Vec<T>{scores[r][0]}, after, r, c);
+    const Vec<T> score = whole_score<true>(strip, Vec<T>{scores[r][0]}, after, r, c);
     Vec<T> renewed = hn::IfThenElseZero(sees, exp2<T>(hn::Min(score, hn::Zero(d))));
     if (strip.visible != nullptr) {
       renewed = hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), renewed);

@@ -186,39 +186,46 @@ constexpr double kLn2 = 0.69314718055994530942;
 template <typename T>
 struct MaskedScores {
   double base_2[kKvTile];  // in double: a bias and the reference must cancel before rounding
-  T natural[kKvTile];      // rounded after the bias; filled where there is one
+  bool beyond = false;     // one of them is beyond kFarScore
+  T natural[kKvTile];      // rounded after the bias was added: for rows that are far
   T largest = static_cast<T>(-__builtin_inf());  // of `natural`
   bool far = false;                              // it is beyond kFarScore, alibi left aside
 
   HWY_INLINE void fill(const TileMask<T>& mask, dim_t width, const T* scores, dim_t count) {
     for (dim_t j = 0; j < count; ++j) {
-      if (mask.visible != nullptr && (mask.visible[j] & 1) == 0) {
-        base_2[j] = -__builtin_inf();
-        natural[j] = static_cast<T>(-__builtin_inf());
-      } else {
-        const double bias = mask.bias == nullptr ? 0.0 : double{mask.bias[j * width]};
-        fill_one(mask, j, double{scores[j]}, bias);
+      base_2[j] = -__builtin_inf();
+      if (mask.visible != nullptr && (mask.visible[j] & 1) == 0) continue;
+      double score = capped(mask, scores[j]);
+      if (mask.bias != nullptr) score += double{mask.bias[j * width]} * kLog2E;
+      if (mask.slope != T(0)) score -= alibi(mask, j);
+      base_2[j] = score;
+      beyond = beyond || !(__builtin_fabs(score) <= kFarScore * kLog2E);
+    }
+  }
+
+  HWY_INLINE void round(const TileMask<T>& mask, dim_t width, const T* scores, dim_t count) {
+    for (dim_t j = 0; j < count; ++j) {
+      natural[j] = static_cast<T>(-__builtin_inf());
+      if (mask.visible != nullptr && (mask.visible[j] & 1) == 0) continue;
+      const double bias = double{mask.bias[j * width]};
+      const double score = capped(mask, scores[j]);
+      natural[j] = static_cast<T>((score - alibi(mask, j)) * kLn2 + bias);
+      if (natural[j] > largest) {
+        largest = natural[j];
+        far = __builtin_fabs(score * kLn2 + bias) > kFarScore;
       }
     }
   }
 
  private:
-  HWY_INLINE void fill_one(const TileMask<T>& mask, dim_t j, double score, double bias) {
-    if (mask.softcap != T(0)) {
-      score = double{mask.softcap} * __builtin_tanh(score / double{mask.softcap});
-    }
-    double alibi = 0.0;
-    if (mask.slope != T(0)) {
-      const double distance = double{mask.distance} - static_cast<double>(j);
-      alibi = (double{mask.slope} + double{mask.slope_low}) * __builtin_fabs(distance);
-    }
-    base_2[j] = score + bias * kLog2E - alibi;
-    if (mask.bias == nullptr) return;
-    natural[j] = static_cast<T>((score - alibi) * kLn2 + bias);
-    if (natural[j] > largest) {
-      largest = natural[j];
-      far = __builtin_fabs(score * kLn2 + bias) > kFarScore;
-    }
+  static HWY_INLINE double capped(const TileMask<T>& mask, T from) {
+    const double score = double{from};
+    if (mask.softcap == T(0)) return score;
+    return double{mask.softcap} * __builtin_tanh(score / double{mask.softcap});
+  }
+  static HWY_INLINE double alibi(const TileMask<T>& mask, dim_t j) {
+    const double distance = double{mask.distance} - static_cast<double>(j);
+    return (double{mask.slope} + double{mask.slope_low}) * __builtin_fabs(distance);
   }
 };
 
@@ -281,6 +288,68 @@ HWY_INLINE bool largest_of(const T* scores, dim_t padded, T* largest) {
   return hn::AllTrue(d, fine);
 }
 
+// A visible score is NaN or +inf: the row is NaN from here on.
+template <typename T>
+HWY_INLINE void break_row(DecodeQuery<T>* query) {
+  query->sum = static_cast<T>(__builtin_nan(""));
+  query->reference = T(0);
+  query->far = false;
+}
+
+// Scores of a block become weights, and their sum the query's. False: there is nothing to gather.
+template <typename T>
+HWY_INLINE bool weigh_plain(T* scores, dim_t padded, dim_t v_dim, DecodeQuery<T>* query) {
+  T largest = query->reference;
+  if (!largest_of(scores, padded, &largest)) {
+    break_row(query);
+    return false;
+  }
+  if (largest == static_cast<T>(-__builtin_inf())) return false;
+  if (largest > query->reference) raise_reference(largest, false, v_dim, query);
+  query->sum += weigh_scores(scores, padded, largest);
+  return true;
+}
+
+// The same where a mask hides or adds; scores [count, padded) are −inf.
+template <typename T>
+HWY_NOINLINE bool weigh_masked(const TileMask<T>& mask, dim_t mask_width, dim_t count, dim_t padded,
+                               dim_t v_dim, T* scores, DecodeQuery<T>* query) {
+  const T infinity = static_cast<T>(__builtin_inf());
+  MaskedScores<T> masked;
+  masked.fill(mask, mask_width, scores, count);
+  const bool rounds = mask.bias != nullptr && (masked.beyond || query->far);
+  if (HWY_UNLIKELY(rounds)) masked.round(mask, mask_width, scores, count);
+  for (dim_t k = 0; k < count; ++k) {
+    scores[k] = rounds ? masked.natural[k] : static_cast<T>(masked.base_2[k]);
+  }
+  T largest = -infinity;
+  if (!largest_of(scores, padded, &largest)) {
+    break_row(query);
+    return false;
+  }
+  const bool far = rounds && masked.far;
+  if (rounds && !far) {  // base 2 holds it
+    largest = -infinity;
+    for (dim_t k = 0; k < count; ++k) {
+      const T score = static_cast<T>(masked.base_2[k]);
+      largest = score > largest ? score : largest;
+    }
+  }
+  if (is_above(largest, far, *query)) raise_reference(largest, far, v_dim, query);
+  if (query->reference == -infinity) return false;  // nothing was visible
+  const double reference = double{query->reference};
+  for (dim_t k = 0; k < count; ++k) {
+    const double distance = query->far ? (double{masked.natural[k]} - reference) * kLog2E
+                                       : masked.base_2[k] - reference;
+    scores[k] = static_cast<T>(distance < 0.0 ? distance : 0.0);
+  }
+  query->sum += weigh_scores(scores, padded, T(0));
+  for (dim_t k = 0; k < count && mask.kept != nullptr; ++k) {
+    scores[k] *= (mask.kept[k] & 1) != 0 ? mask.grown : T(0);
+  }
+  return true;
+}
+
 // While keys are read, values are asked for, and while values are read, the next block's keys.
 template <class Storage, typename T>
 HWY_INLINE void decode_as(const DecodeBlock& block, const TileMask<T>* mask, dim_t mask_width,
@@ -308,50 +377,12 @@ HWY_INLINE void decode_as(const DecodeBlock& block, const TileMask<T>* mask, dim
     for (dim_t x = 0; x < 4; ++x) last[x] = keys.address[j + x < count ? j + x : count - 1];
     score_4<Storage>({last, 4, keys.dim, keys.stride, keys.dtype}, 0, query->q, scores + j);
   }
-  MaskedScores<T> masked;
-  const bool has_bias = mask != nullptr && mask->bias != nullptr;
-  if (mask != nullptr) {
-    masked.fill(*mask, mask_width, scores, count);
-    for (dim_t k = 0; k < count; ++k) {
-      scores[k] = has_bias ? masked.natural[k] : static_cast<T>(masked.base_2[k]);
-    }
-  }
   const dim_t padded = (count + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
   for (dim_t k = count; k < padded; ++k) scores[k] = -infinity;
-  T largest = -infinity;
-  if (!largest_of(scores, padded, &largest)) {
-    query->sum = static_cast<T>(__builtin_nan(""));
-    query->reference = T(0);
-    query->far = false;
-    return;
-  }
-  const bool far = has_bias && masked.far;
-  if (has_bias && !far) {  // base 2 holds it
-    largest = -infinity;
-    for (dim_t k = 0; k < count; ++k) {
-      const T score = static_cast<T>(masked.base_2[k]);
-      largest = score > largest ? score : largest;
-    }
-  }
-  if (is_above(largest, far, *query)) raise_reference(largest, far, values.dim, query);
-  if (query->reference == -infinity) return;  // nothing was visible
-  if (mask != nullptr) {
-    for (dim_t k = 0; k < count; ++k) {
-      double distance = masked.base_2[k] - in_base_2(query->reference, query->far);
-      if (has_bias && query->far) {
-        distance = (double{masked.natural[k]} - double{query->reference}) * kLog2E;
-      }
-      scores[k] = static_cast<T>(distance < 0.0 ? distance : 0.0);
-    }
-    query->sum += weigh_scores(scores, padded, T(0));
-  } else {
-    query->sum += weigh_scores(scores, padded, query->reference);
-  }
-  if (mask != nullptr && mask->kept != nullptr) {
-    for (dim_t k = 0; k < count; ++k) {
-      scores[k] *= (mask->kept[k] & 1) != 0 ? mask->grown : T(0);
-    }
-  }
+  const bool sees = mask == nullptr
+                        ? weigh_plain(scores, padded, values.dim, query)
+                        : weigh_masked(*mask, mask_width, count, padded, values.dim, scores, query);
+  if (!sees) return;
   gather_all<Storage>(values, block.coming, scores, mask, query->context);
 }
 
