@@ -22,6 +22,10 @@ constexpr dim_t kMaxTiles = 24;
 constexpr dim_t kTileBytes = 800 << 10;
 // Rows of values would otherwise lie 4 KiB apart and fall into the same lines of the cache.
 constexpr dim_t kValuePadding = 16;
+// A row whose weights add up to less than this looks at keys far below its reference, which counted
+// on a growth by alibi that never came (the near keys are hidden). Exponents were rounded at that
+// distance, and products with small values were subnormal: the row is computed a second time.
+constexpr double kLeastSum = 0x1p-16;
 
 // A piece of work: some query tiles of some heads that share one key head.
 struct Item {
@@ -91,6 +95,7 @@ class FusedAttention {
     T* keys;
     T* values;
     T* tiles;             // q, context, reference and sum of every tile
+    T* again;             // context, reference and sum of a tile that is computed twice
     const void** rows;    // [kKvTile], of the block that is packed
     const void** coming;  // [2][kKvTile], keys and values of the next one
     kernels::StripColumns* strips;
@@ -107,7 +112,8 @@ class FusedAttention {
   }
 
   std::size_t scratch_bytes() const {
-    const dim_t numbers = block_numbers() + tiles_per_item() * tile_numbers();
+    const dim_t again = p_.mask.adds() ? 1 : 0;
+    const dim_t numbers = block_numbers() + (tiles_per_item() + again) * tile_numbers();
     return static_cast<std::size_t>(numbers) * sizeof(T) +
            static_cast<std::size_t>(kKvTile) * (3 * sizeof(void*) + sizeof(kernels::StripColumns)) +
            TileMaskBuilder<T>::scratch_bytes(p_, kernels_) + 64;
@@ -126,6 +132,7 @@ class FusedAttention {
     s.keys = s.weights + kKvTile * width_;
     s.values = s.keys + kKvTile * head_dim_;
     s.tiles = s.values + v_rows_ / kernels_.rows * value_stride_;
+    s.again = s.tiles + tiles_per_item() * tile_numbers();
     return s;
   }
 
@@ -212,14 +219,7 @@ class FusedAttention {
                            dense_bytes(p_.v));
         }
         kernels::TileMask<T> mask;
-        const TilePlace place{item.b,
-                              r.h,
-                              r.queries.begin,
-                              end_of(r.queries) - r.queries.begin,
-                              r.tile.columns * kernels_.lanes,
-                              j,
-                              keys};
-        const Tile answer = masks.build(place, &mask);
+        const Tile answer = masks.build(place_of(item, r, j, keys), &mask);
         if (answer == Tile::hidden) continue;
         if (!packed) block = pack_block(item, j, keys, scratch);
         packed = true;
@@ -228,6 +228,7 @@ class FusedAttention {
         kernels_.gather(block, r.tile, applied, scratch.weights, scratch.strips);
       }
     }
+    for (dim_t t = 0; t < count; ++t) compute_again(item, running[t], masks, scratch);
     for (dim_t t = 0; t < count; ++t) {
       if (t + 1 < count) {
         const Running& next = running[t + 1];
@@ -237,6 +238,71 @@ class FusedAttention {
       }
       finish_tile(item.b, running[t], scratch);
     }
+  }
+
+  TilePlace place_of(const Item& item, const Running& r, dim_t j, dim_t keys) const {
+    return {item.b,
+            r.h,
+            r.queries.begin,
+            end_of(r.queries) - r.queries.begin,
+            r.tile.columns * kernels_.lanes,
+            j,
+            keys};
+  }
+
+  // Lanes of a tile whose references counted on a growth that never came, from the beginning.
+  void compute_again(const Item& item, Running& r, TileMaskBuilder<T>& masks,
+                     const Scratch& scratch) const {
+    if (p_.mask.slope(r.h) == 0.0) return;
+    std::uint64_t lanes = 0;
+    for (dim_t x = 0; x < end_of(r.queries) - r.queries.begin; ++x) {
+      const bool small = r.tile.sum[x] > T{0} && r.tile.sum[x] < static_cast<T>(kLeastSum);
+      lanes |= std::uint64_t{small} << x;
+    }
+    if (lanes == 0) return;
+    Running again = r;
+    start_tile(again, scratch.again);
+    again.tile.no_growth = true;
+    const auto [key_begin, key_end] = p_.mask.key_range(item.b, r.queries.begin, end_of(r.queries));
+    for (dim_t j = key_begin / kKvTile * kKvTile; j < key_end; j += kKvTile) {
+      const dim_t keys = std::min(kKvTile, key_end - j);
+      kernels::TileMask<T> mask;
+      const Tile answer = masks.build(place_of(item, r, j, keys), &mask);
+      if (answer == Tile::hidden) continue;
+      const kernels::KeyBlock<T> block = pack_block(item, j, keys, scratch);
+      const kernels::TileMask<T>* applied = answer == Tile::visible ? nullptr : &mask;
+      kernels_.weigh(block, again.tile, applied, scratch.weights, scratch.strips);
+      kernels_.gather(block, again.tile, applied, scratch.weights, scratch.strips);
+    }
+    take_lanes(lanes, again.tile, r.tile);
+  }
+
+  void take_lanes(std::uint64_t lanes, const kernels::QueryTile<T>& from,
+                  kernels::QueryTile<T>& to) const {
+    const dim_t width = to.columns * kernels_.lanes;
+    for (dim_t x = 0; x < width; ++x) {
+      if ((lanes >> x & 1) == 0) continue;
+      for (dim_t d = 0; d < v_dim_; ++d) to.context[d * width + x] = from.context[d * width + x];
+      to.minus_reference[x] = from.minus_reference[x];
+      to.sum[x] = from.sum[x];
+    }
+    to.far = (to.far & ~lanes) | (from.far & lanes);
+  }
+
+  // A tile that has seen nothing; memory: context, reference and sum.
+  void start_tile(Running& r, T* memory) const {
+    const dim_t width = r.queries.columns * kernels_.lanes;
+    r.tile.context = memory;
+    r.tile.minus_reference = r.tile.context + v_rows_ * width_;
+    r.tile.sum = r.tile.minus_reference + width_;
+    r.tile.columns = r.queries.columns;
+    r.tile.seen = 0;
+    r.tile.far = 0;
+    r.tile.fixed = false;
+    r.tile.no_growth = false;
+    std::fill(r.tile.context, r.tile.context + v_rows_ * width, T{0});
+    std::fill(r.tile.minus_reference, r.tile.minus_reference + width, kernels::kNoReference<T>);
+    std::fill(r.tile.sum, r.tile.sum + width, T{0});
   }
 
   dim_t start_tiles(const Item& item, const Scratch& scratch, Running* running) const {
@@ -249,21 +315,12 @@ class FusedAttention {
         const dim_t width = r.queries.columns * kernels_.lanes;
         T* q = scratch.tiles + count * tile_numbers();
         r.tile.q = q;
-        r.tile.context = q + head_dim_ * width_;
-        r.tile.minus_reference = r.tile.context + v_rows_ * width_;
-        r.tile.sum = r.tile.minus_reference + width_;
-        r.tile.columns = r.queries.columns;
-        r.tile.seen = 0;
-        r.tile.fixed = false;
-        r.tile.far = 0;
+        start_tile(r, q + head_dim_ * width_);
         for (dim_t i = end_of(r.queries); i < std::min(end_of(r.queries) + width_, q_tokens_);
              ++i) {
           prefetch_to_read(row_of(p_.q, item.b, h, i), dense_bytes(p_.q));
         }
         pack_queries(p_, kernels_, {item.b, h, r.queries.begin, end_of(r.queries)}, width, q);
-        std::fill(r.tile.context, r.tile.context + v_rows_ * width, T{0});
-        std::fill(r.tile.minus_reference, r.tile.minus_reference + width, kernels::kNoReference<T>);
-        std::fill(r.tile.sum, r.tile.sum + width, T{0});
       }
     }
     return count;

@@ -415,7 +415,7 @@ class FusedBackward {
 
   // A tile for `gather`, which knows nothing of references.
   static kernels::QueryTile<T> gathering(T* sums, int columns) {
-    return {nullptr, sums, nullptr, nullptr, columns, 0, true, 0};
+    return {nullptr, sums, nullptr, nullptr, columns, 0, true, 0, false};
   }
 
   // One block of queries against one tile of keys: the steps in reverse.

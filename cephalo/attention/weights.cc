@@ -90,8 +90,8 @@ class WeightsPass {
       const dim_t width = columns * kernels_.lanes;
       pack_queries(p_, kernels_, {rows.b, rows.h, i, i + count}, width, q);
       const std::uint64_t far = load_references(rows, i, count, width, minus_lse);
-      kernels::QueryTile<T> tile{
-          q, nullptr, minus_lse, sum, static_cast<int>(columns), 0, true, far};
+      kernels::QueryTile<T> tile{q, nullptr, minus_lse, sum,  static_cast<int>(columns),
+                                 0, true,    far,       false};
       std::fill(sum, sum + width, T{0});
       const BoundMask::KeyRange range = p_.mask.key_range(rows.b, i, i + count);
       const auto walk = [&](const auto& use) {

@@ -75,6 +75,7 @@ struct QueryTile {
   std::uint64_t seen;  // bit x: lane x has seen a key, and has a reference
   bool fixed;          // references are final (an lse, say): they never move
   std::uint64_t far;   // bit x: lane x is far (kFarScore)
+  bool no_growth;      // references count on no growth by alibi that is still to come
 };
 
 // What is between scores and weights in a mixed tile; null or 0 where it does not apply. Key arrays

@@ -124,5 +124,76 @@ TEST(RandomConfigTest, random_configurations_stay_within_rounding_of_the_brute_f
                   count, beyond_plain));
 }
 
+// The bound that docs/numerics.md states for large scores: the floor grows with them.
+TEST(RandomConfigTest, large_scores_stay_within_the_bound_that_grows_with_them) {
+  const int count = testing::rounds(600);
+  int beyond_plain = 0;
+  double worst = 0.0;
+  for (int number = 0; number < count; ++number) {
+    TorchGenerator generator(static_cast<std::uint64_t>(number) + 5000);
+    const MaskExtent e{1, 2, random_tokens(generator), random_tokens(generator)};
+    const dim_t head_dim = generator.randint(1, 100);
+    const MaskSpec mask =
+        testing::make_mask_spec({number % 2 == 0 ? "none" : "causal"}, e, generator);
+    const Tensor q = testing::normal({1, 2, e.q_tokens, head_dim}, generator.random64());
+    const Tensor k = testing::normal({1, 2, e.kv_tokens, head_dim}, generator.random64());
+    const Tensor v = testing::normal({1, 2, e.kv_tokens, 7}, generator.random64());
+    const double deviation = 9.0 + 31.0 * generator.uniform53();
+    const double scale = deviation / std::sqrt(static_cast<double>(head_dim));
+    const testing::MaskTable table(mask, e);
+    const auto exact = plain_attention<double>(q, k, v, table, scale);
+    const auto plain = plain_attention<float>(q, k, v, table, scale);
+    const AttendResult ours = attend(q, k, v, mask.mask, {.scale = scale, .engine = Engine::fused});
+    const double plain_error = largest_difference(plain.context, exact.context);
+    const double error = largest_difference(ours.context, exact.context);
+    const double size = largest_magnitude(v);
+    const double largest_score = scale * testing::largest_norm(q) * testing::largest_norm(k);
+    const double bound = bound_for(plain_error, size * (1.0 + largest_score / 4.0), DType::f32);
+    beyond_plain += error > bound_for(plain_error, size, DType::f32) ? 1 : 0;
+    worst = std::max(worst, error / bound);
+    ASSERT_LE(error, bound) << "case " << number << " deviation " << deviation << " tokens "
+                            << e.q_tokens << "/" << e.kv_tokens << " width " << head_dim;
+  }
+  testing::report(
+      fmt::format("{} cases with large scores: worst {:.2f} of what is allowed; {} beyond "
+                  "the bound for ordinary scores",
+                  count, worst, beyond_plain));
+}
+
+// References count on alibi's growth towards near keys; here those are hidden, and weights of 2^-40
+// times such values would be nothing.
+TEST(RandomConfigTest, alibi_whose_near_keys_are_hidden_keeps_the_digits_of_small_values) {
+  const MaskExtent e{1, 2, 90, 90};
+  const Tensor q = testing::normal({1, 2, 90, 16}, 1);
+  const Tensor k = testing::normal({1, 2, 90, 16}, 2);
+  for (const double small : {1.0, 0x1p-110}) {
+    Tensor v = testing::normal({1, 2, 90, 8}, 3);
+    for (dim_t n = 0; n < v.numel(); ++n)
+      v.mutable_data_as<float>()[n] *= static_cast<float>(small);
+    for (const dim_t hidden : {8, 20, 40}) {
+      Tensor near = Tensor::zeros({90, 90}, DType::boolean);
+      MaskSpec spec;
+      spec.kv_len = spec.q_len = {90};
+      for (dim_t i = 0; i < 90; ++i) {
+        for (dim_t j = 0; j < 90; ++j) near.set({i, j}, std::abs(i - j) < hidden ? 1.0 : 0.0);
+      }
+      spec.may_look.emplace_back(
+          [hidden](const auto& pair) { return std::abs(pair.i - pair.j) >= hidden; });
+      spec.adds.emplace_back([](const auto& pair) {
+        return (pair.h == 0 ? -2.0 : -0.5) * std::abs(static_cast<double>(pair.i - pair.j));
+      });
+      const testing::MaskTable table(spec, e);
+      const auto exact = plain_attention<double>(q, k, v, table, 0.25);
+      const auto plain = plain_attention<float>(q, k, v, table, 0.25);
+      const AttendResult ours =
+          attend(q, k, v, alibi({2.0F, 0.5F}) & drop(near), {.engine = Engine::fused});
+      EXPECT_LE(largest_difference(ours.context, exact.context),
+                bound_for(largest_difference(plain.context, exact.context), largest_magnitude(v),
+                          DType::f32))
+          << small << " " << hidden;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cephalo

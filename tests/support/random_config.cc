@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kEqualNumbers = 6;  // a layout
 
-// The length of the longest row.
+}  // namespace
+
 double largest_norm(const TensorView& t) {
   const Tensor dense = Tensor::copy(t, DType::f64);
   const dim_t dim = t.dim(3);
@@ -24,8 +25,6 @@ double largest_norm(const TensorView& t) {
   }
   return std::sqrt(largest);
 }
-
-}  // namespace
 
 RandomSource::RandomSource(const Shape& shape, DType dtype, TorchGenerator& generator) {
   const dim_t batch = shape[0], heads = shape[1], tokens = shape[2], dim = shape[3];

@@ -188,9 +188,9 @@ HWY_INLINE void scale_column(T* numbers, dim_t count, dim_t width, Vec<T> factor
 // reference that counts on it need not move with every other strip. Bounded, since those keys may
 // be hidden and the weights then stay this small.
 template <typename T>
-HWY_INLINE Vec<T> growth_ahead(const Strip<T>& strip, int c) {
+HWY_INLINE Vec<T> growth_ahead(const Strip<T>& strip, const QueryTile<T>& tile, int c) {
   const Tag<T> d;
-  if (strip.mask == nullptr || strip.mask->slope == T(0)) return hn::Zero(d);
+  if (tile.no_growth || strip.mask == nullptr || strip.mask->slope == T(0)) return hn::Zero(d);
   constexpr double kMost = 40.0;
   const T first = strip.mask->distance + T(c * kLanes<T>) - T(strip.key + kRows - 1);
   const Vec<T> ahead = hn::Max(hn::Add(hn::Iota(d, T(0)), hn::Set(d, first)), hn::Zero(d));
@@ -300,7 +300,7 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   References<T> after = before;
   after.far = hn::Or(becomes_far, hn::AndNot(moves, before.far));
   const Vec<T> minus_largest = hn::Neg(hn::IfThenElse(
-      becomes_far, largest.natural, hn::Add(largest.base_2, growth_ahead(strip, c))));
+      becomes_far, largest.natural, hn::Add(largest.base_2, growth_ahead(strip, tile, c))));
   // A reference never goes down: a large bias is known to its last place only, and what falls by
   // one such step would overflow what was summed before.
   const auto other_unit = hn::Xor(after.far, before.far);
