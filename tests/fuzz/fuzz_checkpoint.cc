@@ -1,5 +1,7 @@
 // A checkpoint, its checksum made right first. An input that begins with '{' is what a checkpoint
 // says of itself, in a file with the tensors of a small model; any other is a whole file.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -26,7 +28,8 @@ void zeros(std::int64_t, std::span<std::int64_t> ids) {
 // A trainer to load into, and the file of its first step without what it says of itself.
 class Trained {
  public:
-  Trained() : model_(testing::tiny_options()), trainer(model_, zeros, {.batch = 1}) {
+  Trained()
+      : model_(testing::tiny_options()), trainer(model_, zeros, {.schedule = {}, .batch = 1}) {
     const auto folder = std::filesystem::temp_directory_path();
     const std::string path = folder / ("cephalo-fuzz-" + std::to_string(getpid()) + ".saved");
     trainer.step();
