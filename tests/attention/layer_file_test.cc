@@ -358,7 +358,8 @@ TEST_F(LayerFileTest, settings_in_the_metadata_are_checked) {
     return error.empty() ? error : error.substr(at("s").size() + 2);
   };
   EXPECT_EQ(loading(R"({"num_heads": 2})"), "");
-  EXPECT_EQ(loading("nonsense"), "__metadata__: cephalo: is not a JSON object");
+  EXPECT_EQ(loading("nonsense"), "__metadata__: cephalo: not valid UTF-8 JSON at byte 2");
+  EXPECT_EQ(loading("[2]"), "__metadata__: cephalo: is not a JSON object");
   EXPECT_EQ(loading(R"({"num_heads": -2})"),
             "__metadata__: cephalo: num_heads is -2, which it cannot be");
   EXPECT_EQ(loading(R"({"num_heads": "2"})"),
