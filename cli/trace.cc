@@ -124,6 +124,7 @@ dim_t numbers_to_draw(int rung, const MultiHeadAttentionOptions& o, const std::s
   const dim_t width = rung == 4 ? checked_mul(o.d_out, o.num_heads) : o.d_out;
   const dim_t projections = rung == 1 ? 0 : checked_mul(3, checked_mul(o.d_in, width));
   const dim_t layer = checked_add(projections, rung < 5 ? 0 : checked_mul(width, width));
+  if (text.empty()) return layer;
   const auto words = static_cast<dim_t>(split_words(text).size());
   return checked_add(layer, checked_mul(checked_add(words, o.context_length), o.d_in));
 }
