@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/printable.h"
 #include "cephalo/text/pre_split.h"
 #include "cephalo/view/font_file.h"
 
@@ -75,11 +76,9 @@ void for_characters(std::string_view text, const Visit& visit) {
   }
 }
 
-// Nothing to be seen, or what turns the text around it.
-bool is_format(char32_t code) {
-  const auto within = [&](char32_t first, char32_t last) { return first <= code && code <= last; };
-  return code < 0x20 || within(0x7F, 0x9F) || within(0x200B, 0x200F) || within(0x2028, 0x202E) ||
-         within(0x2060, 0x206F) || code == 0xFEFF || (code & 0xFFFEU) == 0xFFFEU;
+// What XML may not hold, and what would turn the direction of the text around it.
+bool is_harmful(const CodePoint& c) {
+  return !c.whole || printable(c.bytes) != c.bytes || (c.code & 0xFFFEU) == 0xFFFEU;
 }
 
 }  // namespace
@@ -133,7 +132,7 @@ std::string as_xml(std::string_view text) {
   while (!text.empty()) {
     const CodePoint c = next_code_point(text);
     text.remove_prefix(c.bytes.size());
-    if (!c.whole || is_format(c.code)) {
+    if (is_harmful(c)) {
       out += spelled(c);
     } else if (c.code == '&') {
       out += "&amp;";

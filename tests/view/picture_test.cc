@@ -58,6 +58,11 @@ TEST(FontTest, what_does_not_fit_is_cut_with_dots) {
   EXPECT_EQ(fitted("é日本", 7), "é…");
 }
 
+TEST(FontTest, markup_cannot_be_broken_or_turned_around) {
+  EXPECT_EQ(as_xml("<a b=\"&\">日"), "&lt;a b=&quot;&amp;&quot;&gt;日");
+  EXPECT_EQ(as_xml("a\u202Eb\x01\xFF"), "aU+202EbU+0001\\xFF");
+}
+
 TEST(PixelsTest, what_is_drawn_outside_is_left_out) {
   Pixels pixels(8, 9, {1, 2, 3});
   pixels.fill(6, 7, 100, 100, {9, 9, 9});
