@@ -5,7 +5,7 @@ READERS := safetensors npy index vocabulary config tokens checkpoint
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
 # It repeats itself, so that heads which look for repeats have something to find.
-DEMO_TEXT := Peter Rabbit met Jemima. Peter Rabbit met Jemima. Peter
+DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
 .PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-long test-torch test-tokenizer \
         fuzz build wheel bench-peers bench-tokenizer bench docs fmt lint deps clean

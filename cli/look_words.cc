@@ -35,6 +35,15 @@ const char* in_words(HeadLabel label) {
   return kWords[static_cast<int>(label)];
 }
 
+// "a", "a and b", "a, b and c"
+std::string listed(const std::vector<std::string>& words) {
+  std::string out;
+  for (std::size_t k = 0; k < words.size(); ++k) {
+    out += (k == 0 ? "" : k + 1 == words.size() ? " and " : ", ") + words[k];
+  }
+  return out;
+}
+
 // The scores of a label, and what they say of this text.
 std::vector<std::string> scores_in_words(const LookRun& run, const LabelExample& example,
                                          HeadLabel label) {
@@ -130,16 +139,15 @@ std::string what_one_sees(const LookRun& run, const TerminalStyle& style) {
   std::string text =
       "Each map is one head: a row is a token, and its cells show how much it looks at each token "
       "up to itself. ";
-  std::string seen;
+  std::vector<std::string> seen;
   for (const HeadLabel label : kHeadLabels) {
     if (label == HeadLabel::sink || label == HeadLabel::diffuse) continue;
     const std::vector<LabelExample> examples = label_examples(run.heads, label);
     if (examples.empty() || !examples.front().used) continue;
-    seen +=
-        fmt::format("{}{} {}{}", seen.empty() ? "Here " : ", ", place_name(*examples.front().head),
-                    seen.empty() ? "looks " : "", in_words(label));
+    seen.push_back(fmt::format("{}{} {}", place_name(*examples.front().head),
+                               seen.empty() ? " looks" : "", in_words(label)));
   }
-  text += seen.empty() ? "No pattern that has a name stands out here" : seen;
+  text += seen.empty() ? "No pattern that has a name stands out here" : "Here " + listed(seen);
   if (!run.predictions.empty()) {
     const Prediction& next = run.predictions.front();
     text += fmt::format("; the likeliest next token is {} ({:.0f} %)",

@@ -343,7 +343,7 @@ class Labels(Look):
         return line + ("" if here >= 0.2 else ": not used by this text"), pairs
 
     def test_induction_is_shown_by_the_head_that_this_text_uses_most(self):
-        book = (ROOT / "tests/view/validation.txt").read_text()[:700]
+        book = (ROOT / "tests/view/held_out_page.txt").read_text()[:700]
         for text in (REPEATS, TEXT, f"{TEXT}. The cat sat on the", book):
             line, pairs = self.expected(text)
             out = self.ok(text, COLUMNS="200").splitlines()
