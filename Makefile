@@ -31,15 +31,16 @@ test: build ## install what is missing, build, pass every test
 	@cat $(REPORT)
 
 test-asan: ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@tools/deps build test
-	@cmake --preset asan && cmake --build build/asan
+	@tools/deps build test python
+	@cmake --preset asan -DPython_EXECUTABLE=$(abspath .venv/bin/python)
+	@cmake --build build/asan
 	@ctest --test-dir build/asan -LE 'long|release' -j $(JOBS) --output-on-failure
 
 test-sanitized: ## of those, what meets files and arrays of others, the Python package too
 	@tools/deps build test python
-	@cmake --preset sanitized -DPython_EXECUTABLE=$(abspath .venv/bin/python)
+	@cmake --preset asan -DPython_EXECUTABLE=$(abspath .venv/bin/python)
 	@cmake --build --preset sanitized
-	@ctest --test-dir build/sanitized -L sanitized -j $(JOBS) --output-on-failure
+	@ctest --test-dir build/asan -L sanitized -j $(JOBS) --output-on-failure
 
 test-tsan: ## the same tests under ThreadSanitizer
 	@tools/deps build test
