@@ -382,6 +382,18 @@ class Png(Look):
         self.assertEqual(sizes[0][0], sizes[1][0])
         self.assertGreater(sizes[0][1], sizes[1][1])
 
+    def test_letters_are_smooth_and_tokens_stand_beside_their_maps(self):
+        path = self.folder / "a.png"
+        self.ok("Café", "--png", path)
+        width, height, rows = self.read(path)
+        at = lambda x, y: rows[y * (1 + 3 * width) + 1 + 3 * x]  # its red
+        title = {at(x, y) for x in range(24, 24 + 40) for y in range(20, 40)}
+        self.assertGreater(len(title), 10)  # more than paper and ink
+        self.assertGreaterEqual(max(title), 220)
+        # Between the page's edge and the first map, below its title: the names of its rows.
+        left = {at(x, y) for x in range(24, 90) for y in range(200, 260)}
+        self.assertGreaterEqual(max(left), 140)
+
     def test_svg_has_the_tokens_as_text(self):
         both = self.folder / "a.png", self.folder / "a.svg"
         self.ok("Café & <b> 日本 \u202ex", "--svg", both[1], "--png", both[0])
@@ -447,12 +459,11 @@ class Refused(Look):
     def test_C4_a_reader_that_goes_away_hears_nothing(self):
         for command in (["look", TEXT], ["look", TEXT, "--json", "--all"], ["trace"], ["--help"],
                         ["look", "--help"], ["tokenize", TEXT], ["generate", "The cat"]):
-            process = subprocess.Popen([CEPHALO, *command], stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE)
-            process.stdout.close()
-            errors = process.stderr.read()
-            process.stderr.close()
-            self.assertEqual((process.wait(), errors), (1, b""), command)
+            reader, writer = os.pipe()
+            os.close(reader)
+            result = subprocess.run([CEPHALO, *command], stdout=writer, stderr=subprocess.PIPE)
+            os.close(writer)
+            self.assertEqual((result.returncode, result.stderr), (1, b""), command)
 
 
 class Defaults(unittest.TestCase):
