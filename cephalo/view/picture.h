@@ -41,6 +41,11 @@ class Picture {
   using Shape = std::variant<Box, Map, Words>;
 
   Picture(dim_t width, dim_t height, Colour background);
+  Picture(Picture&&) noexcept = default;  // its maps own their weights
+  Picture& operator=(Picture&&) noexcept = default;
+  Picture(const Picture&) = delete;
+  Picture& operator=(const Picture&) = delete;
+  ~Picture() = default;
 
   dim_t width() const { return width_; }
   dim_t height() const { return height_; }
