@@ -283,7 +283,7 @@ TEST(BpeFilesTest, K2_lines_that_are_no_merges) {
   EXPECT_EQ(merges_error("#version: 0.2\nt h e\n"),
             "merges.txt:2: \"t h e\" is not two tokens with one space between");
   EXPECT_EQ(merges_error("t\th\n"),
-            "merges.txt:1: \"t\th\" is not two tokens with one space between");
+            "merges.txt:1: \"t?h\" is not two tokens with one space between");
   EXPECT_EQ(merges_error("t  h\n"),
             "merges.txt:1: \"t  h\" is not two tokens with one space between");
   EXPECT_EQ(merges_error("t h \n"),
