@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "cephalo/view/colour.h"
+#include "cephalo/view/font.h"
 #include "cephalo/view/split_shapes.h"
 
 namespace cephalo {
@@ -23,29 +24,6 @@ constexpr const char* kPale = "#dfe3ea";
 constexpr const char* kAccent = "#b3261e";  // axes that swap or cancel
 constexpr const char* kStruck =
     "fill=\"#b3261e\" font-weight=\"bold\" text-decoration=\"line-through\"";
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += static_cast<unsigned char>(c) < 0x20 ? '?' : c;
-    }
-  }
-  return safe;
-}
 
 std::string hex(Colour c) {
   return fmt::format("#{:02x}{:02x}{:02x}", c.red, c.green, c.blue);
@@ -95,7 +73,7 @@ class SplitSvg {
             const char* style = "") {
     constexpr const char* kAnchors[] = {"start", "middle", "end"};
     add("<text x=\"{}\" y=\"{}\" text-anchor=\"{}\" {}>{}</text>", x, y,
-        kAnchors[static_cast<int>(anchor)], style, escaped(words));
+        kAnchors[static_cast<int>(anchor)], style, as_xml(words));
   }
 
   void box(const Box& b, std::string_view fill) {
@@ -111,7 +89,7 @@ class SplitSvg {
     y_ += 42;
     add("<text x=\"{}\" y=\"{}\"><tspan font-weight=\"bold\">{} {}</tspan><tspan dx=\"10\" "
         "font-family=\"monospace\">{}</tspan><tspan dx=\"10\">{}</tspan></text>",
-        kMargin, y_, step.number, step.name, escaped(step.formula), escaped(step.what));
+        kMargin, y_, step.number, step.name, as_xml(step.formula), as_xml(step.what));
     y_ += 12;
   }
 
@@ -146,16 +124,8 @@ class SplitSvg {
   }
 
   std::string short_name(dim_t i) const {
-    constexpr std::size_t kLetters = 7;
-    const std::string name = token_name(split_, i);
-    std::string kept;
-    std::size_t used = 0;
-    for (const char c : name) {
-      const bool begins = (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-      if (begins && used++ == kLetters) return kept + "…";
-      kept += c;
-    }
-    return kept;
+    constexpr dim_t kLetters = 8;
+    return fitted(token_name(split_, i), kLetters);
   }
 
   void project() {

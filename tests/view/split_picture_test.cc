@@ -148,11 +148,12 @@ TEST(SplitPictureTest, the_svg_draws_every_head_and_strikes_the_inner_axis_out) 
 
 TEST(SplitPictureTest, names_cannot_leave_their_place_in_an_svg) {
   HeadSplit split = gpt2();
-  split.tokens = {"<b>&\"", "\x1b[3"};
+  split.tokens = {"<b>&\"", "\x1b[3", "\xff"};
   const std::string svg = split_svg(split);
   EXPECT_NE(svg.find("&lt;b&gt;&amp;&quot;"), std::string::npos);
   EXPECT_EQ(svg.find("<b>"), std::string::npos);
   EXPECT_EQ(svg.find('\x1b'), std::string::npos);
+  EXPECT_EQ(svg.find('\xff'), std::string::npos);  // not UTF-8, so not XML
 }
 
 TEST(SplitPictureTest, the_sizes_are_those_of_the_trace) {
