@@ -206,7 +206,7 @@ def test_files_bring_a_layer_back(tmp_path):
     loaded = cephalo.load(tmp_path / "layer.safetensors")
     assert not loaded.training and loaded.dropout == 0.1
     assert np.array_equal(loaded(x), layer.eval()(x))
-    layer.save(str(tmp_path / "fused.safetensors"), form="fused")
+    layer.save(str(tmp_path / "fused.safetensors"), form="fused", allow_rotary=True)
     assert list(cephalo.load(tmp_path / "fused.safetensors").parameters)[0] == "qkv_proj.weight"
     with pytest.raises(OSError, match="nowhere"):
         cephalo.load(tmp_path / "nowhere.safetensors")
