@@ -78,6 +78,7 @@ class JsonCounter {
       escaped_ = true;
     } else if (c == '"') {
       in_string_ = false;
+      return Excess::none;  // it ends the string and is no part of it
     }
     return lengthen_value();
   }
