@@ -66,7 +66,7 @@ std::string token_table(const LookRun& run, const TerminalStyle& style) {
   }
   if (run.begun) {
     table +=
-        wrapped(fmt::format("{} was put before the text: it begins one; --no-begin leaves it out",
+        wrapped(fmt::format("{} was prepended, as every text starts with it; --no-begin omits it",
                             run.labels[0]),
                 static_cast<std::size_t>(style.width));
   }
