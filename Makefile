@@ -38,9 +38,9 @@ test-asan: ## the same tests under AddressSanitizer and UndefinedBehaviorSanitiz
 
 test-sanitized: ## of those, what meets files and arrays of others, the Python package too
 	@tools/deps build test python
-	@cmake --preset asan -DPython_EXECUTABLE=$(abspath .venv/bin/python)
+	@cmake --preset sanitized -DPython_EXECUTABLE=$(abspath .venv/bin/python)
 	@cmake --build --preset sanitized
-	@ctest --test-dir build/asan -L sanitized -j $(JOBS) --output-on-failure
+	@ctest --test-dir build/sanitized -L sanitized -j $(JOBS) --output-on-failure
 
 test-tsan: ## the same tests under ThreadSanitizer
 	@tools/deps build test

@@ -18,7 +18,7 @@ if(CEPHALO_WARNINGS_AS_ERRORS)
 endif()
 if(CEPHALO_SANITIZE)
   target_compile_options(cephalo_flags INTERFACE
-    -fsanitize=${CEPHALO_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g)
+    -fsanitize=${CEPHALO_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(cephalo_flags INTERFACE -fsanitize=${CEPHALO_SANITIZE})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # With sanitizers it finds what is not there, says GCC's manual; std::optional is enough.
