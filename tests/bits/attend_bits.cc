@@ -58,6 +58,16 @@ void add_mixed_types(Bits& bits) {
   }
 }
 
+// More than one tile each way.
+void add_many_tokens(Bits& bits) {
+  constexpr Sizes kMany{1, 2, 1, 300, 1100, 64};
+  const Problem problem(kMany, DType::f32);
+  for (const Engine engine : kEngines) {
+    add_case(bits, line_name(DType::f32, engine, "causal", kMany), problem, causal(),
+             {.engine = engine});
+  }
+}
+
 // Heads that lie as a projection leaves them: [batch, tokens, heads, head_dim].
 void add_strided(Bits& bits) {
   const Tensor q = normal({2, 97, 4, 40}, 21);
@@ -134,6 +144,7 @@ void add_attend_bits(Bits& bits) {
     add_every_size(bits, dtype);
   }
   add_mixed_types(bits);
+  add_many_tokens(bits);
   add_strided(bits);
   add_options(bits);
   add_looks(bits, DType::f32);

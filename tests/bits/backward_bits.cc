@@ -62,11 +62,41 @@ void add_dtype(Bits& bits, DType dtype) {
   }
 }
 
+// Keys in several chunks, whose sums wait for each other.
+void add_many_keys(Bits& bits) {
+  constexpr Sizes kMany{1, 2, 1, 140, 1500, 64};
+  const Problem problem(kMany, DType::f32);
+  for (const Engine engine : kEngines) {
+    add_case(bits, line_name(DType::f32, engine, "causal", kMany), problem, causal(),
+             {.engine = engine});
+  }
+}
+
+// The generator stands before the backward pass where it stood before the forward one.
+void add_torch_dropout(Bits& bits) {
+  const Problem p(kMiddle, DType::f32);
+  TorchGenerator forward(9);
+  AttendOptions options{.dropout = 0.1,
+                        .dropout_stream = DropoutStream::torch,
+                        .generator = &forward,
+                        .return_lse = true,
+                        .threads = bits.threads()};
+  const AttendResult r = attend(p.q, p.k, p.v, causal(), options);
+  TorchGenerator again(9);
+  options.generator = &again;
+  const Tensor dcontext = normal(r.context.shape(), 31);
+  const AttendGradients g =
+      attend_backward({r.context, r.lse, dcontext}, p.q, p.k, p.v, causal(), options);
+  bits.add("backward/dropout-torch", g.dq, g.dk, g.dv);
+}
+
 }  // namespace
 
 void add_backward_bits(Bits& bits) {
   add_dtype(bits, DType::f32);
   add_dtype(bits, DType::f64);
+  add_many_keys(bits);
+  add_torch_dropout(bits);
 }
 
 }  // namespace cephalo::testing

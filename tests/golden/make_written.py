@@ -11,7 +11,8 @@ exported/  the model folder that this run leaves when it is resumed to its end: 
            tied head, biases, with the tokenizer
 learned/, book/, shards/, half/   model folders in the other kinds of names, types and files
 layers/    one attention layer in each form of names that has a place for it
-*.npy      inputs and outputs; expected.json: where the run stood, and the losses of its next three steps
+*.npy      inputs and outputs
+expected.json   where the run stood, and the losses of its next three steps
 """
 
 import csv
@@ -63,8 +64,8 @@ def end_run(program, run, exported):
     """Goes on with a copy of it -> the losses of all steps; what it exports stays."""
     whole = exported.parent / "whole"
     shutil.copytree(run, whole, symlinks=True)
-    subprocess.run([program, "train", "-o", whole.name, "--resume"], cwd=exported.parent, check=True,
-                   stdout=subprocess.DEVNULL)
+    subprocess.run([program, "train", "-o", whole.name, "--resume"], cwd=exported.parent,
+                   check=True, stdout=subprocess.DEVNULL)
     with open(whole / "loss.csv", newline="") as file:
         losses = [float(row["loss"]) for row in csv.DictReader(file)]
     exported.mkdir()
