@@ -7,7 +7,7 @@
 #include "bench/yardstick_rows.h"
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/plan.h"
-#include "cephalo/attention/project_backward.h"
+#include "cephalo/linear/project_backward.h"
 
 namespace cephalo::bench {
 namespace {
@@ -63,9 +63,7 @@ Row dx_row(dim_t rows, dim_t d_in, dim_t width) {
   return {name, [=]() -> Comparison {
             const auto g = std::make_shared<Sgemm>('N', 'N', rows, d_in, width);
             const auto dx = std::make_shared<Tensor>(Tensor::empty({rows, d_in}));
-            const auto work = [=] {
-              project_backward({{}, g->b, g->a}, {*dx, {}, {}}, Engine::fused);
-            };
+            const auto work = [=] { project_backward({{}, g->b, g->a}, {*dx, {}, {}}); };
             return {{name, g->flops(), work}, sgemm_side(g)};
           }};
 }
@@ -76,9 +74,7 @@ Row dweight_row(dim_t rows, dim_t d_in, dim_t width) {
   return {name, [=]() -> Comparison {
             const auto g = std::make_shared<Sgemm>('T', 'N', width, d_in, rows, true);
             const auto dweight = std::make_shared<Tensor>(Tensor::zeros({width, d_in}));
-            const auto work = [=] {
-              project_backward({g->b, {}, g->a}, {{}, *dweight, {}}, Engine::fused);
-            };
+            const auto work = [=] { project_backward({g->b, {}, g->a}, {{}, *dweight, {}}); };
             return {{name, g->flops(), work}, sgemm_side(g)};
           }};
 }

@@ -5,8 +5,8 @@
 
 #include "bench/sgemm.h"
 #include "bench/yardstick_rows.h"
-#include "cephalo/attention/packed_linear.h"
 #include "cephalo/attention/plan.h"
+#include "cephalo/linear/packed_linear.h"
 
 namespace cephalo::bench {
 namespace {

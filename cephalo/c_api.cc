@@ -3,7 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include "cephalo/attention/layer_file.h"
+#include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/c_api_support.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"

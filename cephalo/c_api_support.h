@@ -5,10 +5,10 @@
 #include <new>
 
 #include "cephalo/attention/attend.h"
-#include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/c_api.h"
 #include "cephalo/core/error.h"
-#include "cephalo/core/mask.h"
+#include "cephalo/mask/mask.h"
 
 struct cephalo_mask {
   cephalo::Mask mask;

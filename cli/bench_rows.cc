@@ -7,10 +7,10 @@
 
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/kv_cache.h"
-#include "cephalo/attention/multi_head.h"
-#include "cephalo/attention/packed_linear.h"
+#include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/linear/packed_linear.h"
 #include "cli/machine.h"
 #include "cli/terminal.h"
 

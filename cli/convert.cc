@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "cephalo/attention/layer_file.h"
+#include "cephalo/attention/layer/layer_file.h"
 #include "cli/layer_flags.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"

@@ -1,4 +1,4 @@
-#include "cephalo/attention/gradcheck.h"
+#include "cephalo/train/gradcheck.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-#include "cephalo/attention/gradcheck.h"
+#include "cephalo/train/gradcheck.h"
 
 namespace cephalo::cli {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "cephalo/attention/layer_file.h"
+#include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/error.h"
 #include "cephalo/io/npy.h"
 #include "cephalo/model/gpt_file.h"

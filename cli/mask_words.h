@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cephalo/core/mask.h"
+#include "cephalo/mask/mask.h"
 
 namespace cephalo::cli {
 

@@ -1,4 +1,4 @@
-#include "cephalo/attention/presets.h"
+#include "cephalo/model/presets.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "cephalo/attention/ladder.h"
+#include "cephalo/learn/ladder.h"
 
 namespace cephalo::cli {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/attention/ladder.h"
 #include "cephalo/core/random.h"
+#include "cephalo/learn/ladder.h"
 #include "cli/tour_tables.h"
 
 namespace cephalo::cli {

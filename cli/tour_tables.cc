@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cephalo/attention/ladder.h"
 #include "cephalo/core/error.h"
 #include "cephalo/core/print.h"
 #include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
+#include "cephalo/learn/ladder.h"
 #include "cephalo/text/words.h"
 #include "cli/journey.h"
 

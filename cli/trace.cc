@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
-#include "cephalo/attention/ladder.h"
 #include "cephalo/core/error.h"
 #include "cephalo/io/file.h"
 #include "cephalo/io/npy.h"
-#include "cephalo/model/pipeline.h"
+#include "cephalo/learn/ladder.h"
+#include "cephalo/learn/pipeline.h"
 #include "cephalo/text/words.h"
 #include "cephalo/view/split_picture.h"
 #include "cli/journey.h"

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/attention/parameters.h"
-#include "cephalo/attention/trace.h"
+#include "cephalo/attention/layer/parameters.h"
+#include "cephalo/attention/reference/trace.h"
 
 namespace cephalo::cli {
 

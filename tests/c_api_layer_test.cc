@@ -3,8 +3,8 @@
 #include <string>
 #include <thread>
 
-#include "cephalo/attention/layer_file.h"
-#include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/layer/layer_file.h"
+#include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/c_api.h"
 #include "tests/support/files.h"
 #include "tests/support/tensors.h"

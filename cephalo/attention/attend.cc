@@ -3,11 +3,11 @@
 #include <cmath>
 #include <utility>
 
-#include "cephalo/attention/choose_engine.h"
-#include "cephalo/attention/fused.h"
+#include "cephalo/attention/engine/engine.h"
+#include "cephalo/attention/fused/fused.h"
+#include "cephalo/attention/fused/weights_pass.h"
 #include "cephalo/attention/kv_cache.h"
-#include "cephalo/attention/reference.h"
-#include "cephalo/attention/weights_pass.h"
+#include "cephalo/attention/reference/reference.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 

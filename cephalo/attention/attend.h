@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "cephalo/core/mask.h"
 #include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"
+#include "cephalo/mask/mask.h"
 
 namespace cephalo {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "cephalo/attention/backward_problem.h"
-#include "cephalo/attention/choose_engine.h"
+#include "cephalo/attention/engine/backward_problem.h"
+#include "cephalo/attention/engine/engine.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 

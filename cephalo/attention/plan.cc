@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "cephalo/attention/choose_engine.h"
-#include "cephalo/attention/fused.h"
+#include "cephalo/attention/engine/engine.h"
+#include "cephalo/attention/fused/fused.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 

@@ -5,9 +5,9 @@
 #include <limits>
 #include <numbers>
 
-#include "cephalo/attention/tile_mask.h"
-#include "cephalo/attention/tiles.h"
-#include "cephalo/attention/weights_pass.h"
+#include "cephalo/attention/fused/tile_mask.h"
+#include "cephalo/attention/fused/tiles.h"
+#include "cephalo/attention/fused/weights_pass.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 

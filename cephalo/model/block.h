@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "cephalo/attention/kv_cache.h"
-#include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/model/drop_rows.h"
 #include "cephalo/model/layer_norm.h"
 #include "cephalo/model/mlp.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cephalo/attention/kv_cache.h"
-#include "cephalo/attention/multi_head.h"
-#include "cephalo/attention/rotary.h"
+#include "cephalo/attention/layer/multi_head.h"
+#include "cephalo/attention/layer/rotary.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/activation.h"
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "cephalo/attention/layer_config.h"
+#include "cephalo/attention/layer/layer_config.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/io/config_keys.h"
 #include "cephalo/io/json.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "cephalo/attention/layer_file.h"
+#include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/views.h"
 #include "cephalo/io/safetensors.h"

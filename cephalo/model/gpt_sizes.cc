@@ -1,10 +1,10 @@
 // How large a GPT is: presets, parameters, memory.
 #include <algorithm>
 
-#include "cephalo/attention/presets.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/model/gpt_layers.h"
 #include "cephalo/model/gpt_pass.h"
+#include "cephalo/model/presets.h"
 
 namespace cephalo {
 namespace {

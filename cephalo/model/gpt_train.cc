@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "cephalo/attention/packed_linear.h"
-#include "cephalo/attention/project_backward.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/views.h"
+#include "cephalo/linear/packed_linear.h"
+#include "cephalo/linear/project_backward.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/model/gpt_layers.h"
 #include "cephalo/model/gpt_pass.h"
@@ -128,15 +128,15 @@ double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradien
   // logits = normed headᵀ   ←  dnormed, dhead, while the block is in the cache
   const TensorView weight = model.head_weight();
   const PackedLinear back(transpose(weight, 0, 1), {}, o.dtype);
-  const double sum = for_logits(PackedLinear(weight, {}, o.dtype), normed, memory,
-                                [&](dim_t first, const MutableTensorView& logits) {
-                                  const double share = loss(first, logits);
-                                  const dim_t end = first + logits.dim(0);
-                                  back.apply(logits, dnormed.slice(0, first, end));
-                                  project_backward({normed.slice(0, first, end), weight, logits},
-                                                   {{}, to.head, {}}, Engine::fused);
-                                  return share;
-                                });
+  const double sum = for_logits(
+      PackedLinear(weight, {}, o.dtype), normed, memory,
+      [&](dim_t first, const MutableTensorView& logits) {
+        const double share = loss(first, logits);
+        const dim_t end = first + logits.dim(0);
+        back.apply(logits, dnormed.slice(0, first, end));
+        project_backward({normed.slice(0, first, end), weight, logits}, {{}, to.head, {}});
+        return share;
+      });
   pass.backward(dnormed, to);
   return sum;
 }

@@ -1,9 +1,9 @@
 #include "cephalo/model/mlp.h"
 
-#include "cephalo/attention/project_backward.h"
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/kernels/tables.h"
+#include "cephalo/linear/project_backward.h"
 
 namespace cephalo {
 namespace {
@@ -86,11 +86,10 @@ void Mlp::backward(const BackwardRows& rows, const Gradients& gradients) const {
   const Deactivate deactivate{activation == Activation::gelu_erf, rows.hidden, rows.dhidden};
   project_backward(
       {rows.active, proj_weight, rows.dy},
-      {rows.dhidden, gradients.proj_weight, gradients.proj_bias, finish<Deactivate>, &deactivate},
-      Engine::fused);
+      {rows.dhidden, gradients.proj_weight, gradients.proj_bias, finish<Deactivate>, &deactivate});
   //   hidden = x fcᵀ + fc_bias       ←  dx, dfc_weight, dfc_bias
   project_backward({rows.x, fc_weight, rows.dhidden},
-                   {rows.dx, gradients.fc_weight, gradients.fc_bias}, Engine::fused);
+                   {rows.dx, gradients.fc_weight, gradients.fc_bias});
 }
 
 }  // namespace cephalo

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "cephalo/attention/packed_linear.h"
 #include "cephalo/core/tensor.h"
+#include "cephalo/linear/packed_linear.h"
 #include "cephalo/model/activation.h"
 
 namespace cephalo {

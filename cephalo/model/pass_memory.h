@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "cephalo/attention/saved_pass.h"
+#include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/core/tensor.h"
 
 namespace cephalo {

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
-#include "cephalo/attention/packed_linear.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/linear/packed_linear.h"
 
 namespace cephalo {
 

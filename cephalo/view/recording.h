@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cephalo/attention/saved_pass.h"
+#include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/model/gpt.h"
 

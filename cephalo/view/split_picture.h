@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/attention/trace.h"
+#include "cephalo/attention/reference/trace.h"
 #include "cephalo/view/terminal.h"
 
 namespace cephalo {

@@ -1,5 +1,5 @@
+#include "bindings/attention/trace.h"
 #include "bindings/bindings.h"
-#include "bindings/trace.h"
 #include "cephalo/core/version.h"
 
 NB_MODULE(_cephalo_of_main, m) {

@@ -9,7 +9,7 @@
 #include <new>
 #include <vector>
 
-#include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/core/ops.h"
 #include "tests/support/tensors.h"
 

@@ -7,9 +7,9 @@
 #include <limits>
 #include <numbers>
 
-#include "cephalo/attention/gradcheck.h"
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/views.h"
+#include "cephalo/train/gradcheck.h"
 #include "tests/support/backward_engines.h"
 #include "tests/support/golden.h"
 #include "tests/support/tensors.h"

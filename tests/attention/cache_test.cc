@@ -9,7 +9,7 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/kv_cache.h"
-#include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/core/error.h"
 #include "cephalo/core/views.h"

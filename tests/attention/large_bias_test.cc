@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "cephalo/attention/attend_backward.h"
-#include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/plan.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/core/views.h"

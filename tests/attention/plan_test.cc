@@ -1,7 +1,7 @@
 // A plan says what will run, and what does not run is refused by name.
 #include <gtest/gtest.h>
 
-#include "cephalo/attention/multi_head.h"
+#include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/plan.h"
 #include "tests/support/tensors.h"
 

@@ -6,8 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
-#include "cephalo/attention/ladder.h"
 #include "cephalo/core/error.h"
+#include "cephalo/learn/ladder.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {

@@ -1,6 +1,6 @@
 #include "cephalo/attention/kv_cache.h"
-#include "cephalo/attention/multi_head.h"
-#include "cephalo/model/pipeline.h"
+#include "cephalo/attention/layer/multi_head.h"
+#include "cephalo/learn/pipeline.h"
 #include "tests/bits/bits.h"
 #include "tests/bits/problems.h"
 #include "tests/support/tensors.h"

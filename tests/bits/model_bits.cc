@@ -1,5 +1,5 @@
-#include "cephalo/attention/packed_linear.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/linear/packed_linear.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/model/layer_norm.h"
 #include "cephalo/model/mlp.h"

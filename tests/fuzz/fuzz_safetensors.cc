@@ -1,5 +1,5 @@
 // A parameter file: every tensor is read, and a layer is made of it where it is one.
-#include "cephalo/attention/layer_file.h"
+#include "cephalo/attention/layer/layer_file.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

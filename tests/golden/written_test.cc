@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/attention/layer_file.h"
+#include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/io/npy.h"
 #include "cephalo/model/gpt_file.h"
 #include "cephalo/model/text_model.h"

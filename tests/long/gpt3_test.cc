@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
-#include "cephalo/attention/presets.h"
+#include "cephalo/model/presets.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {

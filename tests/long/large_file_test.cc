@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "cephalo/attention/layer_file.h"
+#include "cephalo/attention/layer/layer_file.h"
 #include "tests/support/files.h"
 #include "tests/support/tensors.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "cephalo/attention/layer_file.h"
+#include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/views.h"
 #include "cephalo/io/safetensors.h"
 #include "tests/support/files.h"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/attention/gradcheck.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/random.h"
+#include "cephalo/train/gradcheck.h"
 #include "cephalo/train/loss.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_gpt.h"

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cephalo/core/mask.h"
+#include "cephalo/mask/mask.h"
 
 namespace cephalo::testing {
 

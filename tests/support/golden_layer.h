@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cephalo/attention/ladder.h"
+#include "cephalo/learn/ladder.h"
 
 namespace cephalo::testing {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/bound_mask.h"
 #include "cephalo/core/random.h"
+#include "cephalo/mask/bound_mask.h"
 
 namespace cephalo::testing {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/attention/ladder.h"
+#include "cephalo/learn/ladder.h"
 #include "cephalo/view/colour.h"
 #include "tests/support/tensors.h"
 

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/engine/problem.h"
+
+namespace cephalo {
+
+// Arguments of attend_backward after all checks, rank 4 (lse and dlse: 3): what every engine starts
+// from.
+struct BackwardProblem {
+  AttendProblem forward;
+  AttendPass pass;                // dlse may be empty
+  AttendGradientViews gradients;  // dbias[n] belongs to the n-th bias of forward.mask.parts()
+};
+
+// The textbook backwards: every step stored, memory grows with q_tokens × kv_tokens.
+void attend_backward_reference(const BackwardProblem& problem);
+
+// In tiles, in memory linear in tokens.
+void attend_backward_fused(const BackwardProblem& problem);
+
+// Beyond 2^10 an lse is rounded by 2^-15 and more (of float32), and weights that are computed from
+// it would not add up to 1: both engines then sum the row's weights first, and divide by that.
+inline bool lse_is_large(double lse) {
+  return std::isfinite(lse) && std::abs(lse) > 1024.0;
+}
+
+}  // namespace cephalo

@@ -1,0 +1,213 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cephalo/attention/engine/backward_problem.h"
+#include "cephalo/attention/fused/tile_mask.h"
+#include "cephalo/attention/fused/tiles.h"
+#include "cephalo/kernels/tables.h"
+
+namespace cephalo {
+
+inline constexpr dim_t kQTile = kernels::kKvTile;  // queries in one packed block
+
+// Rows [i, i + count) of head h of a [batch, heads, tokens, dim] tensor.
+kernels::Rows rows_of(const TensorView& t, dim_t b, dim_t h, dim_t i, dim_t count,
+                      const void** addresses);
+
+// Divides memory into arrays, each on a line of its own; without memory it only measures.
+class Arena {
+ public:
+  explicit Arena(std::byte* memory) : memory_(memory) {}
+  template <typename U>
+  U* take(dim_t count) {
+    std::byte* array = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += round_up(count * static_cast<dim_t>(sizeof(U)), kLine);
+    return reinterpret_cast<U*>(array);
+  }
+  dim_t used() const { return used_; }
+
+ private:
+  static constexpr dim_t kLine = 64;  // bytes of a cache line
+  std::byte* memory_;
+  dim_t used_ = 0;
+};
+
+// The forward pass in reverse, tile by tile, with weights computed anew from q, k and lse:
+//
+//   4d  context = weights v         ⇒  dv += weightsᵀ dcontext,  dweights = dcontext vᵀ
+//   4c  weights = softmax(scores)   ⇒  dscores = weights · (dweights − delta)
+//   4a  scores = scale · q kᵀ       ⇒  dq += scale · dscores k,  dk += scale · dscoresᵀ q
+//
+// A piece of work is a chunk of keys of one sequence and key head, with every query that sees it:
+// it owns its rows of dk and dv. Rows of dq get something from many chunks, which add in the order
+// of their keys, each waiting for its turn: chunks that run at the same time walk through the
+// queries in step, one block behind each other.
+template <typename T>
+class FusedBackward {
+ public:
+  explicit FusedBackward(const BackwardProblem& problem);
+  void run();
+
+ private:
+  struct Chunk {
+    dim_t b, kv_head;
+    dim_t number;
+  };
+  // A tile of keys with its gradients.
+  struct Keys {
+    dim_t j;
+    kernels::KeyTile<T> keys;
+    T* dk;  // [head_dim in whole register tiles][width]
+    T* dv;  // [v_dim in whole register tiles][width]
+  };
+  // A block of queries, and whether its rows are packed.
+  struct Block {
+    dim_t h;
+    dim_t i;
+    kernels::QueryBlock<T> queries;
+    kernels::KeyBlock<T> q_values;         // for dk: what `gather` multiplies
+    kernels::KeyBlock<T> dcontext_values;  // for dv
+    const T* factor;                       // [count], of the weights of each row; null: all are 1
+    bool packed;
+  };
+  // Memory of one thread.
+  struct Scratch {
+    std::byte* mask;
+    const void** rows;  // [kQTile]
+    kernels::StripColumns* strips;
+    T *q, *dcontext;                // broadcast layout
+    T *q_values, *dcontext_values;  // values layout
+    T *minus_lse, *minus_delta;     // [kQTile]
+    std::uint8_t* far;              // [kQTile]
+    T *weights, *dscores, *slopes;  // [kQTile][width]
+    T* dq;                          // [kQTile][key_stride]
+    T* factor;                      // [width]
+    T* tiles;
+  };
+
+  dim_t tile_numbers() const {
+    return (head_dim_ + v_dim_ + head_rows_ + v_rows_ + key_stride_) * width_;
+  }
+
+  Scratch divide(Arena& arena) const;
+
+  std::size_t scratch_bytes() const;
+
+  // Chunks of whole tiles, as many as the shape asks for, whatever the threads.
+  void cut_chunks();
+
+  dim_t tile_begin(dim_t t) const {
+    return t < static_cast<dim_t>(tiles_.size()) ? tiles_[static_cast<std::size_t>(t)].begin
+                                                 : kv_tokens_;
+  }
+  dim_t block_end(dim_t i) const { return std::min(i + kQTile, q_tokens_); }
+
+  double flops() const;
+
+  // delta = Σ dcontext · context − dlse, and lse in base 2, for every row.
+  void look_at_rows();
+
+  bool is_large(dim_t b, dim_t h, dim_t i) const {
+    return lse_is_large(number(pass_.lse, b, h, i));
+  }
+
+  // Rows whose lse is large: what their weights add up to, by which they are divided, and their
+  // delta, from those weights. A rounded lse, and scores that round to another side than the
+  // forward pass's did, then cost neither: weights add up to 1, and gradients of scores to dlse.
+  void measure_large_rows();
+
+  void measure_block(dim_t b, dim_t h, dim_t n, const Scratch& s);
+
+  // sums[x] += the numbers of row x of a tile.
+  void add_rows(const Block& block, const Keys& tile, const kernels::StripColumns* strips,
+                const T* numbers, double* sums) const;
+
+  // weights ·= factor, for rows that need it.
+  void normalize(const Block& block, const Keys& tile, T* weights) const;
+
+  TilePlace place_of(dim_t b, const Block& block, dim_t t) const;
+
+  static double number(const TensorView& t, dim_t b, dim_t h, dim_t i) {
+    const Strides& s = t.strides();
+    return static_cast<double>(t.data_as<T>()[b * s[0] + h * s[1] + i * s[2]]);
+  }
+
+  static void fill_zero(const MutableTensorView& t);
+
+  void find_key_ranges();
+  const BoundMask::KeyRange& range_of(dim_t b, dim_t n) const {
+    return ranges_[static_cast<std::size_t>(b * blocks_ + n)];
+  }
+
+  void run_chunk(const Chunk& chunk, std::byte* memory) const;
+
+  // A tile for `gather`, which knows nothing of references.
+  static kernels::QueryTile<T> gathering(T* sums, int columns) {
+    return {nullptr, sums, nullptr, nullptr, columns, 0, true, 0, false};
+  }
+
+  // One block of queries against one tile of keys: the steps in reverse.
+  void add_pair(dim_t b, Block& block, const Keys& tile, TileMaskBuilder<T, Lanes::keys>& masks,
+                const Scratch& s) const;
+
+  Keys pack_tile(dim_t b, dim_t kv_head, dim_t number, T* memory, const Scratch& s) const;
+
+  Block start_block(dim_t h, dim_t i, const Scratch& s) const;
+
+  void pack_block(dim_t b, Block& block, const Scratch& s) const;
+
+  // Adds a chunk's part of dq when all chunks before it that see the block have done so.
+  void take_turn(const Chunk& chunk, dim_t h, dim_t n, const T* dq) const;
+
+  dim_t chunk_of(dim_t j) const;
+
+  // Rows of dq (+)= scale · part; without a part they are 0.
+  void write_dq(dim_t b, dim_t h, dim_t i, const T* part, bool add) const;
+
+  void write_zero_dq() const;
+
+  void finish_tile(dim_t b, dim_t kv_head, const Keys& tile, const Scratch& s) const;
+
+  // dbias = dscores, summed over the axes along which the bias was repeated. A pass of its own,
+  // since a piece must own what it adds to: tiles are computed anew, for each piece of dbias over
+  // the batches and heads that share it, in index order.
+  void differentiate_bias(const MutableTensorView& dbias) const;
+
+  // The part of one block of queries and the tiles [t, t_end) of keys.
+  void add_dbias(dim_t b, dim_t h, dim_t n, dim_t t, dim_t t_end, const MutableTensorView& dbias,
+                 const Scratch& s) const;
+
+  void sum_dscores(dim_t b, const Block& block, const Keys& tile, const Scratch& s,
+                   const MutableTensorView& dbias) const;
+
+  const AttendProblem& f_;
+  const AttendPass& pass_;
+  const AttendGradientViews& out_;
+  const kernels::AttendKernels<T>& kernels_;
+  const kernels::BackwardKernels<T>& backward_;
+  dim_t batch_, num_heads_, num_kv_heads_;
+  dim_t q_tokens_, kv_tokens_, head_dim_, v_dim_;
+  dim_t group_;
+  bool has_bias_;
+  dim_t width_;                    // of the widest tile
+  dim_t head_rows_, v_rows_;       // head_dim and v_dim in whole register tiles
+  dim_t key_stride_;               // head_dim in whole vectors
+  dim_t value_stride_;             // between groups of `rows` columns of packed values
+  dim_t blocks_;                   // of queries
+  std::vector<QueryRange> tiles_;  // of keys
+  dim_t chunks_ = 0;
+  dim_t chunk_tiles_ = 1;
+  std::vector<T> minus_delta_, minus_lse_;       // [batch, num_heads, q_tokens]
+  std::vector<T> factor_;                        // the same; empty: no lse is large
+  std::vector<std::uint8_t> far_;                // 1: is_far; empty without a bias
+  std::vector<BoundMask::KeyRange> ranges_;      // [batch, blocks]
+  std::unique_ptr<std::atomic<dim_t>[]> turns_;  // [batch, num_heads, blocks]
+};
+
+}  // namespace cephalo

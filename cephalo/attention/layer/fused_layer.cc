@@ -1,0 +1,200 @@
+#include "cephalo/attention/layer/fused_layer.h"
+
+#include <utility>
+#include <vector>
+
+#include "cephalo/attention/fused/decode.h"
+#include "cephalo/attention/fused/fused.h"
+#include "cephalo/attention/layer/row_rotation.h"
+#include "cephalo/core/views.h"
+#include "cephalo/linear/workspace.h"
+
+namespace cephalo {
+namespace {
+
+DType steps_of(const Parameters& parameters) {
+  return parameters.dtype() == DType::f64 ? DType::f64 : DType::f32;
+}
+
+void turn_finished(const void* rotation, dim_t begin, dim_t end) {
+  static_cast<const RowRotation*>(rotation)->turn_rows(begin, end);
+}
+
+// Where q, k and v lie after the projection, as heads, with the memory that holds them.
+struct Projected {
+  MutableTensorView rows;     // q, k and v of a token beside each other; or q alone
+  MutableTensorView kv_rows;  // k and v of a second input
+  MutableTensorView q, k, v;
+};
+
+class FusedLayer {
+ public:
+  FusedLayer(const Parameters& parameters, const PackedParameters& packed, const LayerCall& call,
+             LayerPass* pass)
+      : sizes_(parameters.sizes()),
+        packed_(packed),
+        call_(call),
+        pass_(pass),
+        steps_(steps_of(parameters)),
+        batch_(call.x.dim(0)),
+        tokens_(call.x.dim(1)) {}
+
+  void run(const MutableTensorView& output) {
+    if (call_.cache != nullptr) q_positions_ = positions_in_cache();
+    // 1 to 3  PROJECT, SPLIT, TRANSPOSE
+    const Projected in = project_inputs();
+    // 4 and 5  ATTEND, CONCAT
+    const MutableTensorView context = place_context(in, output);
+    AttendOutput heads{heads_of(context, batch_, 0, sizes_.num_heads, sizes_.v_dim)};
+    if (pass_ != nullptr) heads.lse = keep(in, context);
+    if (call_.cache != nullptr) {
+      call_.cache->append(in.k, in.v, call_.counts);
+      attend_fused(make_problem(in.q, *call_.cache, call_.mask, call_.options, call_.name), heads);
+    } else {
+      attend_fused(make_problem(in.q, in.k, in.v, call_.mask, call_.options, call_.name), heads);
+    }
+    // 6  PROJECT
+    if (sizes_.out_proj) {
+      packed_.out->apply(context, output);
+    } else if (context.data() != output.data()) {
+      output.copy_from(context);
+    }
+    Workspace::of_this_thread().keep_a_little();
+  }
+
+ private:
+  // A pass may bring the memory of an older one along.
+  MutableTensorView reuse(Tensor& kept, const Shape& shape) const {
+    if (kept.shape() != shape || kept.dtype() != steps_) {
+      kept = Tensor();  // given back before more is taken
+      kept = Tensor::empty(shape, steps_);
+    }
+    return kept;
+  }
+
+  // What lies between two steps: the pass keeps it, or else the thread.
+  MutableTensorView memory(Workspace::Slot slot, const Shape& shape) const {
+    if (pass_ == nullptr) return Workspace::of_this_thread().take(slot, shape, steps_);
+    return reuse(pass_->memory[slot], shape);
+  }
+
+  // [batch · tokens, context_width]: the output itself, or where q lies if that has the size, or
+  // memory of its own, as a pass needs.
+  MutableTensorView place_context(const Projected& in, const MutableTensorView& output) const {
+    const Shape merged{batch_ * tokens_, sizes_.context_width()};
+    if (pass_ == nullptr && !sizes_.out_proj && output.dtype() == steps_) return output;
+    if (pass_ == nullptr && sizes_.v_dim == sizes_.head_dim && tokens_ > kMostDecodeQueries) {
+      return {in.rows.mutable_data(), steps_, merged, {in.rows.dim(1), 1}};
+    }
+    return memory(Workspace::context, merged);
+  }
+
+  // -> memory for lse
+  MutableTensorView keep(const Projected& in, const TensorView& context) const {
+    pass_->q = in.q;
+    pass_->k = in.k;
+    pass_->v = in.v;
+    pass_->context = context;
+    return reuse(pass_->lse, {batch_, sizes_.num_heads, tokens_});
+  }
+
+  Projected project_inputs() const {
+    const dim_t q_width = sizes_.q_width();
+    const dim_t k_width = sizes_.k_width();
+    const dim_t v_width = sizes_.v_width();
+    Projected in;
+    const MaybeCopied x = reshape(call_.x, {batch_ * tokens_, call_.x.dim(2)});
+    if (!call_.kv) {
+      in.rows = memory(Workspace::rows, {batch_ * tokens_, q_width + k_width + v_width});
+      in.q = heads_of(in.rows, batch_, 0, sizes_.num_heads, sizes_.head_dim);
+      in.k = heads_of(in.rows, batch_, q_width, sizes_.num_kv_heads, sizes_.head_dim);
+      in.v = heads_of(in.rows, batch_, q_width + k_width, sizes_.num_kv_heads, sizes_.v_dim);
+      apply(*packed_.qkv, x, in.rows, rotations_of(in, true, true));
+      return in;
+    }
+    const dim_t kv_tokens = call_.kv->dim(1);
+    const MaybeCopied kv = reshape(*call_.kv, {batch_ * kv_tokens, call_.kv->dim(2)});
+    in.rows = memory(Workspace::rows, {batch_ * tokens_, q_width});
+    in.kv_rows = memory(Workspace::kv_rows, {batch_ * kv_tokens, k_width + v_width});
+    in.q = heads_of(in.rows, batch_, 0, sizes_.num_heads, sizes_.head_dim);
+    in.k = heads_of(in.kv_rows, batch_, 0, sizes_.num_kv_heads, sizes_.head_dim);
+    in.v = heads_of(in.kv_rows, batch_, k_width, sizes_.num_kv_heads, sizes_.v_dim);
+    apply(*packed_.q, x, in.rows, rotations_of(in, true, false));
+    apply(*packed_.kv, kv, in.kv_rows, rotations_of(in, false, true));
+    return in;
+  }
+
+  void apply(const PackedLinear& linear, const TensorView& x, const MutableTensorView& to,
+             std::optional<RowRotation> rotation) const {
+    if (rotation) rotation->build_table();
+    linear.apply(x, to, rotation ? turn_finished : nullptr, rotation ? &*rotation : nullptr);
+  }
+
+  std::optional<RowRotation> rotations_of(const Projected& in, bool q, bool k) const {
+    if (!call_.rotary) return std::nullopt;
+    RowRotation rotation(*call_.rotary, sizes_.head_dim);
+    if (q) rotation.add({in.q, q_shifts(in)});
+    if (k) rotation.add({in.k, k_shifts()});
+    return rotation;
+  }
+
+  // Whatever attend would refuse is refused here, before the cache changes.
+  std::vector<dim_t> positions_in_cache() const {
+    const CacheTokens after = tokens_after(*call_.cache, tokens_, call_.counts, call_.name);
+    return check_before_append({batch_, sizes_.num_heads, tokens_, sizes_.head_dim}, steps_,
+                               *call_.cache, after, call_.mask, call_.options, call_.name);
+  }
+
+  std::vector<dim_t> k_shifts() const {
+    if (call_.cache != nullptr) return call_.cache->lengths();
+    return std::vector<dim_t>(static_cast<std::size_t>(batch_), 0);
+  }
+
+  std::vector<dim_t> q_shifts(const Projected& in) const {
+    if (call_.cache != nullptr) return q_positions_;
+    return query_shifts(call_.mask, {batch_, sizes_.num_heads, in.q.dim(2), in.k.dim(2)},
+                        call_.name);
+  }
+
+  const ParameterSizes& sizes_;
+  const PackedParameters& packed_;
+  const LayerCall& call_;
+  LayerPass* pass_;
+  DType steps_;
+  dim_t batch_;
+  dim_t tokens_;
+  std::vector<dim_t> q_positions_;  // with a cache: where each sequence's first query stands
+};
+
+}  // namespace
+
+PackedParameters pack_parameters(const Parameters& parameters, bool cross) {
+  const DType steps = steps_of(parameters);
+  PackedParameters packed;
+  if (cross) {
+    packed.q.emplace(parameters.q_weight(), parameters.q_bias(), steps);
+    packed.kv.emplace(parameters.kv_weight(), parameters.kv_bias(), steps);
+  } else {
+    packed.qkv.emplace(parameters.qkv_weight(), parameters.qkv_bias(), steps);
+  }
+  if (parameters.sizes().out_proj) {
+    packed.out.emplace(parameters.out_weight(), parameters.out_bias(), steps);
+  }
+  return packed;
+}
+
+MutableTensorView heads_of(const MutableTensorView& rows, dim_t batch, dim_t begin, dim_t heads,
+                           dim_t dim) {
+  const dim_t tokens = batch == 0 ? 0 : rows.dim(0) / batch;
+  const dim_t width = rows.strides()[0];
+  auto* first = static_cast<std::byte*>(rows.mutable_data()) +
+                begin * static_cast<dim_t>(item_size(rows.dtype()));
+  return {first, rows.dtype(), {batch, heads, tokens, dim}, {tokens * width, dim, width, 1}};
+}
+
+void run_fused_layer(const Parameters& parameters, const PackedParameters& packed,
+                     const LayerCall& call, const MutableTensorView& output, LayerPass* pass) {
+  FusedLayer(parameters, packed, call, pass).run(output);
+}
+
+}  // namespace cephalo

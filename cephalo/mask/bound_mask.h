@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cephalo/mask/mask.h"
+
+namespace cephalo {
+
+// The sizes a mask is asked about.
+struct MaskExtent {
+  dim_t batch = 1;
+  dim_t num_heads = 1;
+  dim_t q_tokens = 0;
+  dim_t kv_tokens = 0;
+};
+
+// What a kernel needs to know of a tile: skip it, compute it without a test, or look at each pair.
+enum class Tile { hidden, visible, mixed };
+
+// A mask checked against sizes, ready to be asked. Borrows the mask.
+class BoundMask {
+ public:
+  // Throws when a part does not fit the sizes; `function` begins the message.
+  BoundMask(const Mask& mask, const MaskExtent& extent, const char* function);
+  BoundMask(Mask&& mask, const MaskExtent& extent, const char* function) = delete;
+
+  const MaskExtent& extent() const { return extent_; }
+  bool hides_nothing() const { return hides_nothing_; }
+  bool adds() const { return adds_; }  // a bias or alibi part is there
+
+  dim_t position(dim_t b, dim_t i) const;  // p(i)
+
+  // May query i of head h look at key j?
+  bool visible(dim_t b, dim_t h, dim_t i, dim_t j) const;
+  // The sum of everything that is added to that score: 0 without bias and alibi.
+  double added(dim_t b, dim_t h, dim_t i, dim_t j) const;
+  // visible for all keys of one query: keep[0 .. kv_tokens).
+  void row(dim_t b, dim_t h, dim_t i, std::uint8_t* keep) const;
+
+  // The answer for queries [i_begin, i_end) and keys [j_begin, j_end). `hidden` and `visible` are
+  // always true; `mixed` may also stand for a tile that is all one thing, when only a look at each
+  // pair could tell. A tile with a bias is never `visible`.
+  Tile tile(dim_t b, dim_t h, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
+
+  // Keys [begin, end) outside of which lengths, causal and window hide everything from query i.
+  // Inside, a prefix may leave a gap; the other parts are not looked at.
+  struct KeyRange {
+    dim_t begin;
+    dim_t end;
+  };
+  KeyRange key_range(dim_t b, dim_t i) const;
+  KeyRange key_range(dim_t b, dim_t i_begin, dim_t i_end) const;  // for any of these queries
+
+  // For engines that look at tiles of at most 64 queries: words[j − j_begin] gets bit i − i_begin
+  // where lengths, causal and window let query i look at key j. And the other parts.
+  void position_bits(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end,
+                     std::uint64_t* words) const;
+  // The other way round, for at most 64 keys: bit j − j_begin where query i may look at key j.
+  std::uint64_t key_bits(dim_t b, dim_t i, dim_t j_begin, dim_t j_end) const;
+  Tile tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
+  Tile tile_by_document(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
+  double slope(dim_t h) const;  // of all alibi parts together
+  bool has_documents() const { return mask_.documents != nullptr; }
+  const std::int64_t* q_documents(dim_t b) const;   // [q_tokens]
+  const std::int64_t* kv_documents(dim_t b) const;  // [kv_tokens]
+
+  // A tensor part with a stride for each of batch, head, query and key; 0 where it broadcasts.
+  struct Part {
+    MaskTensor::Role role;
+    TensorView view;
+    dim_t stride[4];
+    dim_t offset(dim_t b, dim_t h, dim_t i, dim_t j) const {
+      return b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3];
+    }
+  };
+  const std::vector<Part>& parts() const { return parts_; }
+
+ private:
+  void bind_lengths(const char* function);
+  void bind_tensors(const char* function);
+  bool visible_by_position(dim_t b, dim_t i, dim_t j) const;
+  bool same_document(dim_t b, dim_t i, dim_t j) const;
+
+  const Mask& mask_;
+  MaskExtent extent_;
+  // One entry for all sequences, or one for each.
+  std::vector<dim_t> kv_len_;
+  std::vector<dim_t> q_len_;
+  std::vector<dim_t> prefix_;  // 0 without a prefix
+  std::vector<dim_t> shift_;   // p(i) − i
+  std::vector<Part> parts_;
+  bool hides_nothing_ = false;
+  bool adds_ = false;
+};
+
+}  // namespace cephalo

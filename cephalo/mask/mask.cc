@@ -1,0 +1,308 @@
+#include "cephalo/mask/mask.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/core/views.h"
+#include "cephalo/mask/bound_mask.h"
+
+namespace cephalo {
+namespace {
+
+// Far beyond any token, near enough that adding two positions cannot wrap.
+constexpr dim_t kFarthestOffset = dim_t{1} << 53;
+constexpr dim_t kDrawnCells = 64;
+
+// One part from a or b; `join` says what two of them become.
+template <typename T, typename Join>
+std::optional<T> join_parts(const std::optional<T>& a, const std::optional<T>& b, Join join) {
+  if (a && b) return join(*a, *b);
+  return a ? a : b;
+}
+
+std::vector<dim_t> smaller_prefix(const std::vector<dim_t>& a, const std::vector<dim_t>& b) {
+  require(a.size() == b.size() || a.size() == 1 || b.size() == 1,
+          "mask: causal() with {} prefixes does not join causal() with {}", a.size(), b.size());
+  std::vector<dim_t> joined(std::max(a.size(), b.size()));
+  for (std::size_t k = 0; k < joined.size(); ++k) {
+    joined[k] = std::min(a[a.size() == 1 ? 0 : k], b[b.size() == 1 ? 0 : k]);
+  }
+  return joined;
+}
+
+Mask from_tensor(MaskTensor::Role role, const TensorView& t, std::shared_ptr<const Tensor> owner) {
+  const bool is_bias = role == MaskTensor::Role::bias;
+  const char* function = name(role);
+  if (is_bias) {
+    require_type(is_floating(t.dtype()),
+                 "bias: {} is not a floating-point type; for a boolean "
+                 "mask say keep(t) or drop(t)",
+                 name(t.dtype()));
+  } else {
+    require_type(!is_floating(t.dtype()),
+                 "{}: {} is neither bool nor an integer type; to add "
+                 "numbers to the scores say bias(t)",
+                 function, name(t.dtype()));
+  }
+  require(t.rank() >= 2 && t.rank() <= 4,
+          "{}: shape {} must be [q, k], [heads, q, k] or [batch, heads, q, k]", function,
+          t.shape());
+  Mask mask;
+  mask.tensors.push_back({role, t, std::move(owner)});
+  return mask;
+}
+
+Mask from_owned_tensor(MaskTensor::Role role, Tensor&& t) {
+  auto owner = std::make_shared<const Tensor>(std::move(t));
+  const TensorView view = *owner;
+  return from_tensor(role, view, std::move(owner));
+}
+
+Tensor document_ids(const TensorView& ids) {
+  require_type(ids.dtype() == DType::i64 || ids.dtype() == DType::i32,
+               "documents: ids are {}, int32 or int64 is needed", name(ids.dtype()));
+  require(ids.rank() == 1 || ids.rank() == 2,
+          "documents: ids {} must be [tokens] or [batch, tokens]", ids.shape());
+  Tensor copy = Tensor::copy(ids, DType::i64);
+  if (ids.rank() == 2) return copy;
+  const Shape one_row{1, ids.dim(0)};
+  return std::move(copy).reshaped(one_row);
+}
+
+Mask from_documents(const TensorView& q_ids, const TensorView& kv_ids, bool same_tokens) {
+  Mask mask;
+  mask.documents = std::make_shared<const Mask::Documents>(
+      Mask::Documents{document_ids(q_ids), document_ids(kv_ids), same_tokens});
+  return mask;
+}
+
+std::string bound_text(dim_t bound) {
+  return bound == unlimited ? "unlimited" : fmt::format("{}", bound);
+}
+
+}  // namespace
+
+const char* name(MaskTensor::Role role) {
+  static constexpr const char* kNames[] = {"keep", "drop", "bias"};
+  return kNames[static_cast<int>(role)];
+}
+
+bool Mask::empty() const {
+  return !causal_prefix && !window && !lengths && !documents && tensors.empty() && alibi.empty();
+}
+
+bool Mask::is_only_causal() const {
+  return causal_prefix == std::vector<dim_t>{0} && !positions && !window && !lengths &&
+         !documents && tensors.empty() && alibi.empty();
+}
+
+bool Mask::has_bias() const {
+  return !alibi.empty() || std::any_of(tensors.begin(), tensors.end(), [](const MaskTensor& t) {
+    return t.role == MaskTensor::Role::bias;
+  });
+}
+
+std::string Mask::to_string() const {
+  std::vector<std::string> parts;
+  if (positions) {
+    parts.push_back(fmt::format("positions({}, {})",
+                                positions->align == Align::top_left ? "top_left" : "bottom_right",
+                                positions->offset));
+  }
+  if (causal_prefix) {
+    const std::vector<dim_t>& prefix = *causal_prefix;
+    if (prefix == std::vector<dim_t>{0}) {
+      parts.emplace_back("causal()");
+    } else if (prefix.size() == 1) {
+      parts.push_back(fmt::format("causal({})", prefix[0]));
+    } else {
+      parts.push_back(fmt::format("causal([{}])", fmt::join(prefix, ", ")));
+    }
+  }
+  if (window) {
+    parts.push_back(
+        fmt::format("window({}, {})", bound_text(window->left), bound_text(window->right)));
+  }
+  if (lengths) {
+    const std::string kv = fmt::format("[{}]", fmt::join(lengths->kv, ", "));
+    parts.push_back(lengths->q ? fmt::format("lengths({}, [{}])", kv, fmt::join(*lengths->q, ", "))
+                               : fmt::format("lengths({})", kv));
+  }
+  if (documents) {
+    const std::string kv = cephalo::to_string(documents->kv_ids.shape());
+    parts.push_back(
+        documents->same_tokens
+            ? fmt::format("documents({})", kv)
+            : fmt::format("documents({}, {})", cephalo::to_string(documents->q_ids.shape()), kv));
+  }
+  for (const MaskTensor& t : tensors) {
+    parts.push_back(fmt::format("{}({})", name(t.role), cephalo::to_string(t.view.shape())));
+  }
+  for (const std::vector<float>& slopes : alibi) {
+    parts.push_back(fmt::format("alibi([{:.4g}])", fmt::join(slopes, ", ")));
+  }
+  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, " & "));
+}
+
+std::string Mask::draw(dim_t q_tokens, dim_t kv_tokens, dim_t head, dim_t batch) const {
+  require(head >= 0 && batch >= 0, "draw: head ({}) and batch ({}) must be >= 0", head, batch);
+  // As many sequences and heads as the parts themselves speak of.
+  MaskExtent extent{batch + 1, head + 1, q_tokens, kv_tokens};
+  const auto at_least = [&](dim_t sequences) { extent.batch = std::max(extent.batch, sequences); };
+  if (lengths) at_least(std::ssize(lengths->kv));
+  if (lengths && lengths->q) at_least(std::ssize(*lengths->q));
+  if (documents) at_least(std::max(documents->q_ids.dim(0), documents->kv_ids.dim(0)));
+  if (causal_prefix) at_least(std::ssize(*causal_prefix));
+  for (const MaskTensor& t : tensors) {
+    if (t.view.rank() >= 3) extent.num_heads = std::max(extent.num_heads, t.view.dim(-3));
+    if (t.view.rank() == 4) at_least(t.view.dim(0));
+  }
+  for (const auto& slopes : alibi) {
+    extent.num_heads = std::max(extent.num_heads, static_cast<dim_t>(slopes.size()));
+  }
+  const BoundMask bound(*this, extent, "draw");
+  const dim_t step =
+      std::max<dim_t>(1, (std::max(q_tokens, kv_tokens) + kDrawnCells - 1) / kDrawnCells);
+  std::string picture = fmt::format("{}, {} queries x {} keys", to_string(), q_tokens, kv_tokens);
+  if (step > 1) picture += fmt::format(", {} x {} pairs a cell", step, step);
+  picture += '\n';
+  for (dim_t i = 0; i < q_tokens; i += step) {
+    picture += fmt::format("{:>6} ", i);
+    for (dim_t j = 0; j < kv_tokens; j += step) {
+      const Tile tile = bound.tile(batch, head, i, std::min(i + step, q_tokens), j,
+                                   std::min(j + step, kv_tokens));
+      picture += tile == Tile::hidden ? " ." : (tile == Tile::visible ? " #" : " +");
+    }
+    picture += '\n';
+  }
+  return picture;
+}
+
+Mask operator&(const Mask& a, const Mask& b) {
+  Mask joined;
+  joined.positions = join_parts(a.positions, b.positions, [&](const auto& x, const auto& y) {
+    require(x == y, "mask: two different position maps in one mask: {} and {}", a.to_string(),
+            b.to_string());
+    return x;
+  });
+  joined.causal_prefix = join_parts(a.causal_prefix, b.causal_prefix, smaller_prefix);
+  joined.window = join_parts(a.window, b.window, [](const auto& x, const auto& y) {
+    return Mask::Window{std::min(x.left, y.left), std::min(x.right, y.right)};
+  });
+  joined.lengths = join_parts(a.lengths, b.lengths, [](const auto& x, const auto&) {
+    require(false, "mask: two lengths() in one mask; join them into one");
+    return x;
+  });
+  require(!a.documents || !b.documents,
+          "mask: two documents() in one mask; join their ids into one");
+  joined.documents = a.documents ? a.documents : b.documents;
+  joined.tensors = a.tensors;
+  joined.tensors.insert(joined.tensors.end(), b.tensors.begin(), b.tensors.end());
+  joined.alibi = a.alibi;
+  joined.alibi.insert(joined.alibi.end(), b.alibi.begin(), b.alibi.end());
+  return joined;
+}
+
+Mask positions(Align align, dim_t offset) {
+  require(-kFarthestOffset <= offset && offset <= kFarthestOffset,
+          "positions: offset ({}) must be within ±2^53", offset);
+  Mask mask;
+  mask.positions = Mask::Positions{align, offset};
+  return mask;
+}
+
+Mask causal(dim_t prefix) {
+  return causal(std::vector<dim_t>{prefix});
+}
+
+Mask causal(std::vector<dim_t> prefix) {
+  require(!prefix.empty(), "causal: no prefix given");
+  for (const dim_t length : prefix) {
+    require(length >= 0, "causal: prefix ({}) must be >= 0", length);
+  }
+  Mask mask;
+  mask.causal_prefix = std::move(prefix);
+  return mask;
+}
+
+Mask window(dim_t left, dim_t right) {
+  for (const dim_t bound : {left, right}) {
+    require(bound >= 0, "window: left ({}) and right ({}) must be >= 0; say unlimited for no bound",
+            left, right);
+  }
+  Mask mask;
+  mask.window = Mask::Window{left, right};
+  return mask;
+}
+
+Mask lengths(std::vector<dim_t> kv) {
+  Mask mask;
+  mask.lengths = Mask::Lengths{std::move(kv), std::nullopt};
+  return mask;
+}
+
+Mask lengths(std::vector<dim_t> kv, std::vector<dim_t> q) {
+  Mask mask;
+  mask.lengths = Mask::Lengths{std::move(kv), std::move(q)};
+  return mask;
+}
+
+Mask documents(const TensorView& ids) {
+  return from_documents(ids, ids, true);
+}
+
+Mask documents(const TensorView& q_ids, const TensorView& kv_ids) {
+  return from_documents(q_ids, kv_ids, false);
+}
+
+Mask keep(const TensorView& t) {
+  return from_tensor(MaskTensor::Role::keep, t, nullptr);
+}
+Mask keep(Tensor&& t) {
+  return from_owned_tensor(MaskTensor::Role::keep, std::move(t));
+}
+Mask drop(const TensorView& t) {
+  return from_tensor(MaskTensor::Role::drop, t, nullptr);
+}
+Mask drop(Tensor&& t) {
+  return from_owned_tensor(MaskTensor::Role::drop, std::move(t));
+}
+Mask bias(const TensorView& t) {
+  return from_tensor(MaskTensor::Role::bias, t, nullptr);
+}
+Mask bias(Tensor&& t) {
+  return from_owned_tensor(MaskTensor::Role::bias, std::move(t));
+}
+
+Mask alibi(std::vector<float> slopes) {
+  for (const float slope : slopes) {
+    require(slope >= 0.0F && std::isfinite(slope), "alibi: slope ({}) must be >= 0 and finite",
+            slope);
+  }
+  Mask mask;
+  mask.alibi.push_back(std::move(slopes));
+  return mask;
+}
+
+std::vector<float> alibi_slopes(dim_t num_heads) {
+  constexpr dim_t kMostHeads = dim_t{1} << 20;  // beyond this a number is a mistake
+  require(num_heads > 0, "alibi_slopes: num_heads ({}) must be > 0", num_heads);
+  require(num_heads <= kMostHeads, "alibi_slopes: num_heads ({}) must be at most {}", num_heads,
+          kMostHeads);
+  // A power of two p has 2^(-8/p), 2^(-16/p) ...; what is missing comes from every second slope of
+  // the next power of two.
+  dim_t power = 1;
+  while (2 * power <= num_heads) power *= 2;
+  std::vector<float> slopes;
+  for (dim_t h = 0; h < num_heads; ++h) {
+    const double step =
+        h < power ? 8.0 / static_cast<double>(power) : 4.0 / static_cast<double>(power);
+    const dim_t exponent = h < power ? h + 1 : 2 * (h - power) + 1;
+    slopes.push_back(static_cast<float>(std::exp2(-step * static_cast<double>(exponent))));
+  }
+  return slopes;
+}
+
+}  // namespace cephalo

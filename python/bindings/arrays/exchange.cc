@@ -1,0 +1,86 @@
+#include "bindings/arrays/exchange.h"
+
+#include <array>
+#include <atomic>
+#include <utility>
+
+namespace cephalo::python {
+namespace {
+
+namespace nb = nanobind;
+
+struct ExchangeTable {
+  std::uint32_t major, minor;
+  const ExchangeTable* previous;
+  void* allocate;
+  int (*from_python)(void* object, ManagedTensor** out);
+  int (*to_python)(ManagedTensor* tensor, void** object);
+  void* borrow_from_python;
+  void* current_stream;
+};
+
+constexpr std::uint32_t kMajor = 1;
+constexpr std::uint32_t kMinor = 1;
+
+// Tables live as long as the process, says DLPack.
+std::atomic<const ExchangeTable*> last_seen{nullptr};
+
+const ExchangeTable* table_of(nb::handle type) {
+  const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
+  if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") == 0) return nullptr;
+  const auto* table =
+      static_cast<const ExchangeTable*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  return table->major == kMajor ? table : nullptr;
+}
+
+// Our memory with its description, which DLPack points into.
+struct Owned {
+  ManagedTensor managed;
+  Tensor tensor;
+  std::array<std::int64_t, kMaxRank> shape;
+  std::array<std::int64_t, kMaxRank> strides;
+};
+
+}  // namespace
+
+std::shared_ptr<ManagedTensor> import_by_exchange(nb::handle tensor) {
+  const ExchangeTable* table = table_of(tensor.type());
+  ManagedTensor* managed = nullptr;
+  if (table == nullptr || table->from_python(tensor.ptr(), &managed) != 0) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  last_seen = table;
+  return {managed, [](ManagedTensor* done) {
+            if (done->deleter != nullptr) done->deleter(done);
+          }};
+}
+
+nb::object export_by_exchange(Tensor& tensor, nb::dlpack::dtype dtype) {
+  const ExchangeTable* table = last_seen;
+  if (table == nullptr) return {};
+  auto owned = std::make_unique<Owned>();
+  owned->tensor = std::move(tensor);
+  const TensorView& view = owned->tensor;
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    owned->shape[static_cast<std::size_t>(axis)] = view.dim(axis);
+    owned->strides[static_cast<std::size_t>(axis)] = view.strides()[axis];
+  }
+  owned->managed = {
+      kMajor,      kMinor,
+      owned.get(), [](ManagedTensor* done) { delete static_cast<Owned*>(done->manager); },
+      0,           {}};
+  nb::dlpack::dltensor& described = owned->managed.tensor;
+  described.data = const_cast<void*>(view.data());
+  described.device.device_type = nb::device::cpu::value;
+  described.ndim = view.rank();
+  described.dtype = dtype;
+  described.shape = owned->shape.data();
+  described.strides = owned->strides.data();
+  void* object = nullptr;
+  // Whatever comes of it, the memory is theirs now.
+  if (table->to_python(&owned.release()->managed, &object) != 0) throw nb::python_error();
+  return nb::steal(static_cast<PyObject*>(object));
+}
+
+}  // namespace cephalo::python

@@ -1,0 +1,153 @@
+#include "bindings/arrays/spellings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace cephalo::python {
+namespace {
+
+namespace nb = nanobind;
+
+template <typename Value, std::size_t size>
+using Words = std::array<std::pair<const char*, Value>, size>;
+
+template <typename Value, std::size_t size>
+Value look_up(const std::string& word, const Words<Value, size>& words, const std::string& who) {
+  std::vector<std::string> known;
+  for (const auto& [name, value] : words) {
+    if (word == name) return value;
+    known.push_back(fmt::format("\"{}\"", name));
+  }
+  throw nb::value_error(
+      fmt::format("{} is \"{}\"; there are {}", who, word, fmt::join(known, ", ")).c_str());
+}
+
+template <typename Value, std::size_t size>
+const char* word_for(Value wanted, const Words<Value, size>& words) {
+  for (const auto& [name, value] : words) {
+    if (value == wanted) return name;
+  }
+  return "";
+}
+
+constexpr Words<Engine, 3> kEngines = {
+    {{"auto", Engine::automatic}, {"reference", Engine::reference}, {"fused", Engine::fused}}};
+constexpr Words<Engine, 2> kRequired = {
+    {{"reference", Engine::reference}, {"fused", Engine::fused}}};
+constexpr Words<ScoresTap, 3> kTaps = {{{"scaled", ScoresTap::scaled},
+                                        {"softcapped", ScoresTap::softcapped},
+                                        {"masked", ScoresTap::masked}}};
+constexpr Words<DropoutStream, 3> kStreams = {{{"counter", DropoutStream::counter},
+                                               {"torch", DropoutStream::torch},
+                                               {"torch_mkl", DropoutStream::torch_mkl}}};
+constexpr Words<Form, 7> kForms = {{{"separate", Form::separate},
+                                    {"raw", Form::raw},
+                                    {"heads", Form::heads},
+                                    {"linear", Form::linear},
+                                    {"fused", Form::fused},
+                                    {"torch", Form::torch},
+                                    {"gpt2", Form::gpt2}}};
+constexpr Words<Align, 2> kAligns = {
+    {{"bottom_right", Align::bottom_right}, {"top_left", Align::top_left}}};
+constexpr Words<WordTokenizer::Version, 2> kVersions = {
+    {{"v1", WordTokenizer::Version::v1}, {"v2", WordTokenizer::Version::v2}}};
+constexpr Words<ShuffleOrder, 2> kOrders = {
+    {{"counter", ShuffleOrder::counter}, {"torch", ShuffleOrder::torch}}};
+constexpr Words<Positions, 2> kPositions = {
+    {{"learned", Positions::learned}, {"rotary", Positions::rotary}}};
+constexpr Words<Activation, 2> kActivations = {
+    {{"gelu_tanh", Activation::gelu_tanh}, {"gelu_erf", Activation::gelu_erf}}};
+constexpr Words<GptNames, 2> kNames = {
+    {{"hugging_face", GptNames::hugging_face}, {"book", GptNames::book}}};
+constexpr Words<ParameterKind, 4> kKinds = {{{"matrix", ParameterKind::matrix},
+                                             {"bias", ParameterKind::bias},
+                                             {"norm", ParameterKind::norm},
+                                             {"embedding", ParameterKind::embedding}}};
+constexpr Words<DType, 4> kDTypes = {{{"float32", DType::f32},
+                                      {"float64", DType::f64},
+                                      {"float16", DType::f16},
+                                      {"bfloat16", DType::bf16}}};
+
+// The name of a type object (numpy.float32), of a NumPy dtype, or what torch.float32 prints.
+std::string dtype_word(nb::handle dtype) {
+  if (nb::isinstance<nb::str>(dtype)) return nb::borrow<nb::str>(dtype).c_str();
+  for (const char* attribute : {"name", "__name__"}) {
+    const nb::object name = nb::getattr(dtype, attribute, nb::none());
+    if (nb::isinstance<nb::str>(name)) return nb::borrow<nb::str>(name).c_str();
+  }
+  const std::string printed = nb::str(dtype).c_str();
+  return printed.substr(printed.rfind('.') + 1);
+}
+
+}  // namespace
+
+Engine engine_of(const std::string& word, const char* function) {
+  return look_up(word, kEngines, fmt::format("{}: engine", function));
+}
+
+Engine required_engine(const std::optional<std::string>& word, const char* function) {
+  if (!word) return Engine::automatic;
+  return look_up(*word, kRequired, fmt::format("{}: require", function));
+}
+
+ScoresTap tap_of(const std::optional<std::string>& word) {
+  return word ? look_up(*word, kTaps, "attend: return_scores") : ScoresTap::none;
+}
+
+DropoutStream stream_of(const std::string& word, const char* function) {
+  return look_up(word, kStreams, fmt::format("{}: dropout_stream", function));
+}
+
+Form form_of(const std::string& word, const char* function) {
+  return look_up(word, kForms, fmt::format("{}: form", function));
+}
+
+Align align_of(const std::string& word) {
+  return look_up(word, kAligns, "positions: align");
+}
+
+WordTokenizer::Version version_of(const std::string& word) {
+  return look_up(word, kVersions, "WordTokenizer: version");
+}
+
+ShuffleOrder order_of(const std::string& word) {
+  return look_up(word, kOrders, "Windows: order");
+}
+
+Positions positions_of(const std::string& word) {
+  return look_up(word, kPositions, "Gpt: positions");
+}
+
+Activation activation_of(const std::string& word, const char* function) {
+  return look_up(word, kActivations, fmt::format("{}: activation", function));
+}
+
+GptNames names_of(const std::string& word) {
+  return look_up(word, kNames, "Gpt: names");
+}
+
+const char* word_of(ShuffleOrder order) {
+  return word_for(order, kOrders);
+}
+
+const char* word_of(Positions positions) {
+  return word_for(positions, kPositions);
+}
+
+const char* word_of(Activation activation) {
+  return word_for(activation, kActivations);
+}
+
+const char* word_of(ParameterKind kind) {
+  return word_for(kind, kKinds);
+}
+
+DType dtype_of(nb::handle dtype, const char* function) {
+  return look_up(dtype_word(dtype), kDTypes, fmt::format("{}: dtype", function));
+}
+
+}  // namespace cephalo::python

@@ -1,0 +1,143 @@
+#include "bindings/attention/attend.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <utility>
+
+#include "bindings/arrays/gil.h"
+#include "bindings/bindings.h"
+
+namespace cephalo::python {
+namespace {
+
+// The keys and values of one call: arrays, or a cache that holds them.
+class KeysAndValues {
+ public:
+  KeysAndValues(const AnyArray& k, const std::optional<AnyArray>& v) {
+    if (nb::isinstance<Cache>(k)) {
+      if (v) throw nb::type_error("attend: k is a KVCache, which has its own values; leave v out");
+      cache_ = nb::cast<Cache*>(k);
+      return;
+    }
+    if (!v) throw nb::type_error("attend: v is missing");
+    k_ = ArrayIn(k, "attend", "k");
+    v_ = ArrayIn(*v, "attend", "v");
+  }
+
+  AttendResult attend(const TensorView& q, const Mask& mask, const AttendOptions& options) const {
+    if (cache_ == nullptr) return cephalo::attend(q, k_, v_, mask, options);
+    const CacheReading reading(cache_);
+    return cephalo::attend(q, cache_->stored, mask, options);
+  }
+
+  void attend_into(const AttendOutput& output, const TensorView& q, const Mask& mask,
+                   const AttendOptions& options) const {
+    if (cache_ == nullptr) return cephalo::attend_into(output, q, k_, v_, mask, options);
+    const CacheReading reading(cache_);
+    cephalo::attend_into(output, q, cache_->stored, mask, options);
+  }
+
+ private:
+  Cache* cache_ = nullptr;
+  ArrayIn k_, v_;
+};
+
+// The shape of lse for q: q's without head_dim.
+Shape lse_shape(const TensorView& q) {
+  Shape shape;
+  for (int axis = 0; axis + 1 < q.rank(); ++axis) shape.push_back(q.dim(axis));
+  return shape;
+}
+
+AttendResult compute(const TensorView& q, const KeysAndValues& kv, const Mask& mask,
+                     const AttendOptions& options) {
+  const WithoutGil released;
+  return kv.attend(q, mask, options);
+}
+
+// Into the caller's memory; with weights or scores, which are as large as a matrix, by a copy.
+AttendResult compute_into(const MutableTensorView& out, const TensorView& q,
+                          const KeysAndValues& kv, const Mask& mask, const AttendOptions& options) {
+  const WithoutGil released;
+  if (options.return_weights || options.return_scores != ScoresTap::none) {
+    AttendResult result = kv.attend(q, mask, options);
+    out.copy_from(result.context);
+    return result;
+  }
+  AttendResult result;
+  if (options.return_lse) {
+    const DType wide = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    result.lse = Tensor::empty(lse_shape(q), wide);
+    kv.attend_into({out, result.lse.mutable_view()}, q, mask, options);
+  } else {
+    kv.attend_into({out}, q, mask, options);
+  }
+  return result;
+}
+
+nb::object as_python(AttendResult&& result, const AttendOptions& options, Kind kind,
+                     const std::optional<AnyArray>& out) {
+  nb::object context = out ? nb::object(*out) : to_python(std::move(result.context), kind);
+  const bool scores = options.return_scores != ScoresTap::none;
+  if (!options.return_lse && !options.return_weights && !scores) return context;
+  return ResultType("AttendResult")(
+      std::move(context), to_python_or_none(std::move(result.lse), kind, options.return_lse),
+      to_python_or_none(std::move(result.weights), kind, options.return_weights),
+      to_python_or_none(std::move(result.scores), kind, scores));
+}
+
+AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional<AnyArray>& v,
+                       const AnyArray& mask, std::optional<double> scale,
+                       std::optional<double> softcap, double dropout, std::uint64_t seed,
+                       bool return_lse, bool return_weights,
+                       const std::optional<std::string>& return_scores, const std::string& engine,
+                       const std::optional<std::string>& require, std::optional<int> threads,
+                       const std::optional<AnyArray>& out) {
+  AttendOptions options = attend_options(scale, softcap, dropout, seed, threads);
+  options.return_lse = return_lse;
+  options.return_weights = return_weights;
+  options.return_scores = tap_of(return_scores);
+  options.engine = engine_of(engine, "attend");
+  options.require = required_engine(require, "attend");
+  const ArrayIn queries(q, "attend", "q");
+  const KeysAndValues kv(k, v);
+  const Mask& parts = mask_of(mask, "attend");
+  if (!out) {
+    AttendResult result = compute(queries, kv, parts, options);
+    return nb::borrow<AnyArray>(as_python(std::move(result), options, queries.kind(), out));
+  }
+  const ArrayOut memory(*out, "attend", "out");
+  AttendResult result = compute_into(memory.view(), queries, kv, parts, options);
+  return nb::borrow<AnyArray>(as_python(std::move(result), options, queries.kind(), out));
+}
+
+}  // namespace
+
+ResultType::ResultType(const char* name)
+    : type_(nb::module_::import_("cephalo._results").attr(name)) {}
+
+nb::object ResultType::made_of(const nb::tuple& fields) const {
+  return nb::handle(reinterpret_cast<PyObject*>(&PyTuple_Type)).attr("__new__")(type_, fields);
+}
+
+void bind_attend(nb::module_& m) {
+  m.def("attend", &attend_python, "q"_a, "k"_a, "v"_a = nb::none(), "mask"_a = nb::none(),
+        "scale"_a = nb::none(), "softcap"_a = nb::none(), "dropout"_a = 0.0, "seed"_a = 0,
+        "return_lse"_a = false, "return_weights"_a = false, "return_scores"_a = nb::none(),
+        "engine"_a = "auto", "require"_a = nb::none(), "threads"_a = nb::none(), nb::kw_only(),
+        "out"_a = nb::none(),
+        R"(softmax(scale * q k^T) v, with everything between that the arguments ask for.
+
+q: [batch, num_heads, q_tokens, head_dim]
+k: [batch, num_kv_heads, kv_tokens, head_dim], or a KVCache (then without v)
+v: [batch, num_kv_heads, kv_tokens, v_dim]
+or all of rank 3 (no batch) or 2 (one head); any strides; nothing is copied.
+
+Returns context [batch, num_heads, q_tokens, v_dim], an array of q's kind; when more is asked for,
+the named tuple (context, lse, weights, scores), None where not asked for. return_scores: "scaled",
+"softcapped" or "masked". engine: "auto", "reference" or "fused"; require: an error unless that one
+runs. out: memory of yours for context.)");
+}
+
+}  // namespace cephalo::python

@@ -1,0 +1,134 @@
+#include "bindings/attention/mask.h"
+
+#include <fmt/format.h>
+#include <nanobind/operators.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "bindings/arrays/refusals.h"
+#include "bindings/arrays/spellings.h"
+#include "bindings/bindings.h"
+
+namespace cephalo::python {
+namespace {
+
+PyMask both(const PyMask& a, const PyMask& b) {
+  PyMask joined{a.mask & b.mask, a.arrays};
+  joined.arrays.insert(joined.arrays.end(), b.arrays.begin(), b.arrays.end());
+  return joined;
+}
+
+using Part = Mask (*)(const TensorView&);
+
+PyMask looking_at(Part part, ArrayIn array) {
+  PyMask made{part(array), {}};
+  made.arrays.push_back(std::move(array));
+  return made;
+}
+
+PyMask causal_part(const std::variant<dim_t, std::vector<dim_t>>& prefix) {
+  if (const auto* one = std::get_if<dim_t>(&prefix)) return {causal(*one), {}};
+  return {causal(std::get<std::vector<dim_t>>(prefix)), {}};
+}
+
+PyMask lengths_part(std::vector<dim_t> kv, std::optional<std::vector<dim_t>> q) {
+  if (q) return {lengths(std::move(kv), std::move(*q)), {}};
+  return {lengths(std::move(kv)), {}};
+}
+
+PyMask documents_part(const AnyArray& q_ids, const std::optional<AnyArray>& kv_ids) {
+  const ArrayIn q(q_ids, "documents", kv_ids ? "q_ids" : "ids");
+  if (!kv_ids) return {documents(q), {}};
+  const ArrayIn kv(*kv_ids, "documents", "kv_ids");
+  return {documents(q, kv), {}};
+}
+
+void bind_parts(nb::module_& m) {
+  m.attr("unlimited") = unlimited;
+  m.def(
+      "positions",
+      [](const std::string& align, dim_t offset) -> PyMask {
+        return {positions(align_of(align), offset), {}};
+      },
+      "align"_a = "bottom_right", "offset"_a = 0,
+      "Where queries stand: p(i) = i + offset, plus kv_tokens - q_tokens for \"bottom_right\";\n"
+      "the other is \"top_left\", PyTorch's.");
+  m.def("causal", &causal_part, "prefix"_a = 0,
+        "Query i sees key j when j <= p(i), or j < prefix (one number, or one per batch).");
+  m.def(
+      "window",
+      [](dim_t left, dim_t right) -> PyMask {
+        return {window(left, right), {}};
+      },
+      "left"_a, "right"_a, "p(i) - left <= j <= p(i) + right; cephalo.unlimited for no bound.");
+  m.def("lengths", &lengths_part, "kv"_a, "q"_a = nb::none(),
+        "j < kv[b] and i < q[b]: how many keys and queries of each sequence are real.");
+  m.def("documents", &documents_part, "ids"_a, "kv_ids"_a = nb::none(),
+        "Equal ids >= 0 see each other. ids: int32 or int64 [tokens] or [batch, tokens]; copied.");
+  m.def(
+      "alibi",
+      [](std::vector<float> slopes) -> PyMask {
+        return {alibi(std::move(slopes)), {}};
+      },
+      "slopes"_a, "Adds -slopes[h] * |p(i) - j|; one slope >= 0 per head.");
+  m.def("alibi_slopes", &alibi_slopes, "num_heads"_a, "The slopes of the ALiBi paper.");
+}
+
+void bind_arrays_of_masks(nb::module_& m) {
+  m.def(
+      "keep",
+      [](const AnyArray& t) {
+        return looking_at([](const TensorView& v) { return keep(v); }, ArrayIn::mask(t, "keep"));
+      },
+      "t"_a,
+      "Visible where t is nonzero. t: bool or integers, [q, k], [heads|1, q|1, k|1] or\n"
+      "[batch|1, heads|1, q|1, k|1]; read where it lies.");
+  m.def(
+      "drop",
+      [](const AnyArray& t) {
+        return looking_at([](const TensorView& v) { return drop(v); }, ArrayIn::mask(t, "drop"));
+      },
+      "t"_a, "Hidden where t is nonzero; shapes as in keep.");
+  m.def(
+      "bias",
+      [](const AnyArray& t) {
+        return looking_at([](const TensorView& v) { return bias(v); }, ArrayIn(t, "bias", "t"));
+      },
+      "t"_a, "Adds t to the scores; -inf hides. float32 or q's type, shapes as in keep.");
+}
+
+}  // namespace
+
+const Mask& mask_of(nb::handle mask, const char* function) {
+  static const Mask none;
+  if (mask.is_none()) return none;
+  if (nb::isinstance<PyMask>(mask)) return nb::cast<const PyMask&>(mask).mask;
+  throw nb::type_error(
+      fmt::format("{}: mask is {}; a mask says what it means: causal(), keep(a) where nonzero is "
+                  "visible, drop(a) where nonzero is hidden, bias(a) ...",
+                  function, with_article(nb::str(mask.type().attr("__name__")).c_str()))
+          .c_str());
+}
+
+void bind_mask(nb::module_& m) {
+  nb::class_<PyMask>(m, "Mask",
+                     "Which keys a query may look at: parts joined by &. What hides intersects, "
+                     "what biases adds.")
+      .def("__and__", &both, nb::is_operator())
+      .def("__repr__", [](const PyMask& a) { return a.mask.to_string(); })
+      .def(
+          "draw",
+          [](const PyMask& a, dim_t q_tokens, dim_t kv_tokens, dim_t head, dim_t batch) {
+            return a.mask.draw(q_tokens, kv_tokens, head, batch);
+          },
+          "q_tokens"_a, "kv_tokens"_a, "head"_a = 0, "batch"_a = 0,
+          "A picture, a row for each query: # visible, . hidden, + visible with a bias.");
+  bind_parts(m);
+  bind_arrays_of_masks(m);
+}
+
+}  // namespace cephalo::python

@@ -1,0 +1,285 @@
+#include "bindings/model/gpt.h"
+
+#include <fmt/format.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <mutex>
+#include <new>
+
+#include "bindings/arrays/arrays.h"
+#include "bindings/arrays/callback.h"
+#include "bindings/arrays/gil.h"
+#include "bindings/arrays/ids.h"
+#include "bindings/arrays/spellings.h"
+#include "bindings/attention/multi_head.h"
+#include "bindings/bindings.h"
+
+namespace cephalo::python {
+namespace {
+
+constexpr const char* kName = "Gpt";
+
+struct ModelCache {
+  explicit ModelCache(GptCache&& made) : stored(std::move(made)) {}
+  GptCache stored;
+  Turn turn{"GptCache"};
+};
+
+void construct(Model* self, dim_t vocab_size, dim_t context_length, dim_t d_model, dim_t num_heads,
+               dim_t num_layers, dim_t d_mlp, double dropout, bool qkv_bias, bool tied_head,
+               const std::string& positions, std::optional<Rotary> rotary,
+               const std::string& activation, double norm_epsilon,
+               std::optional<std::uint64_t> seed, const nb::object& dtype,
+               std::optional<Bpe> tokenizer) {
+  const GptOptions options{.vocab_size = vocab_size,
+                           .context_length = context_length,
+                           .d_model = d_model,
+                           .num_heads = num_heads,
+                           .num_layers = num_layers,
+                           .d_mlp = d_mlp,
+                           .dropout = dropout,
+                           .qkv_bias = qkv_bias,
+                           .tied_head = tied_head,
+                           .positions = positions_of(positions),
+                           .rotary = rotary.value_or(Rotary{}),
+                           .activation = activation_of(activation, kName),
+                           .norm_epsilon = norm_epsilon,
+                           .seed = seed,
+                           .dtype = dtype_of(dtype, kName)};
+  const WithoutGil released;
+  new (self) Model(Gpt(options), std::move(tokenizer));
+}
+
+nb::dict options_dict(const GptOptions& o) {
+  nb::dict named;
+  named["vocab_size"] = o.vocab_size;
+  named["context_length"] = o.context_length;
+  named["d_model"] = o.d_model;
+  named["num_heads"] = o.num_heads;
+  named["num_layers"] = o.num_layers;
+  named["d_mlp"] = o.d_mlp;
+  named["dropout"] = o.dropout;
+  named["qkv_bias"] = o.qkv_bias;
+  named["tied_head"] = o.tied_head;
+  named["positions"] = word_of(o.positions);
+  named["rotary"] = o.positions == Positions::rotary ? nb::cast(o.rotary) : nb::none();
+  named["activation"] = word_of(o.activation);
+  named["norm_epsilon"] = o.norm_epsilon;
+  named["seed"] = o.seed ? nb::cast(*o.seed) : nb::none();
+  named["dtype"] = name(o.dtype);
+  return named;
+}
+
+nb::object preset_model(const std::string& size, const nb::kwargs& options) {
+  nb::dict all = options_dict(gpt_preset(size));
+  for (const auto [key, value] : options) all[key] = value;
+  return nb::type<Model>()(**all);
+}
+
+AnyArray call(const Model& self, const nb::object& ids, ModelCache* cache, bool last_only,
+              std::optional<int> threads) {
+  const IdsIn tokens(ids, kName, "ids");
+  GptCall options{.last_only = last_only, .threads = threads.value_or(0)};
+  std::unique_lock<Turn> cache_turn;
+  Tensor logits = reading(self, [&](const Gpt& gpt) {
+    if (cache != nullptr) {
+      cache_turn = std::unique_lock(cache->turn);
+      options.cache = &cache->stored;
+    }
+    return gpt(tokens, options);
+  });
+  return to_python(std::move(logits), tokens.kind());
+}
+
+nb::list attention_inputs(const Model& self, const nb::object& ids, std::optional<int> threads) {
+  const IdsIn tokens(ids, kName, "ids");
+  std::vector<Tensor> inputs;
+  GptCall options{.last_only = true, .threads = threads.value_or(0)};
+  options.on_attention = [&](dim_t, const TensorView& x) { inputs.push_back(Tensor::copy(x)); };
+  static_cast<void>(reading(self, [&](const Gpt& gpt) { return gpt(tokens, options); }));
+  nb::list arrays;
+  for (Tensor& x : inputs) arrays.append(to_python(std::move(x), tokens.kind()));
+  return arrays;
+}
+
+// What is done to it is not done to the model.
+std::unique_ptr<Layer> attention(const Model& self, dim_t layer) {
+  return reading(self, [&](const Gpt& gpt) { return copy_of(gpt.attention(layer)); });
+}
+
+nb::dict parameters(nb::handle self) {
+  nb::dict named;
+  for (const GptParameter& p : nb::cast<const Model&>(self).gpt.parameters()) {
+    named[p.name.c_str()] = borrowed_to_python(p.value, self);
+  }
+  return named;
+}
+
+nb::dict parameter_kinds(const Model& self) {
+  nb::dict named;
+  for (const GptParameter& p : self.gpt.parameters()) named[p.name.c_str()] = word_of(p.kind);
+  return named;
+}
+
+void update(Model& self, const std::string& parameter, const AnyArray& value) {
+  const ArrayIn numbers(value, kName, parameter.c_str());
+  const WithoutGil released;
+  const std::unique_lock turn(self.turn);
+  self.gpt.update(parameter, numbers);
+}
+
+void update_all(nb::handle self, const nb::object& change) {
+  auto& model = nb::cast<Model&>(self);
+  const Callback changes(change, kName, "change");
+  if (!changes.given()) throw nb::type_error("Gpt: change must be a function");
+  const WithoutGil released;
+  const std::unique_lock turn(model.turn);
+  model.gpt.update_all([&](std::size_t, const std::string& parameter, const MutableTensorView& p) {
+    const WithGil held;
+    changes(parameter, borrowed_to_python(p, self));
+  });
+}
+
+Model& prepare(Model& self) {
+  const WithoutGil released;
+  const std::unique_lock turn(self.turn);
+  self.gpt.prepare();
+  return self;
+}
+
+nb::dict memory(const Model& self, dim_t batch, dim_t tokens) {
+  const GptMemory bytes = memory_bytes(self.gpt.options(), batch, tokens);
+  nb::dict named;
+  named["parameters"] = bytes.parameters;
+  named["gradients"] = bytes.gradients;
+  named["optimiser"] = bytes.optimiser;
+  named["pass"] = bytes.pass;
+  named["total"] = bytes.total();
+  return named;
+}
+
+std::string text_of(const Model& self) {
+  const GptOptions& o = self.gpt.options();
+  return fmt::format(
+      "Gpt(vocab_size={}, context_length={}, d_model={}, num_heads={}, num_layers={}, "
+      "positions='{}'), {} parameters",
+      o.vocab_size, o.context_length, o.d_model, o.num_heads, o.num_layers, word_of(o.positions),
+      self.gpt.parameter_count());
+}
+
+void bind_cache(nb::module_& m) {
+  const auto tokens = [](ModelCache& c) {
+    const WithoutGil released;
+    const std::shared_lock turn(c.turn);
+    return c.stored.tokens();
+  };
+  nb::class_<ModelCache>(m, "GptCache", "Keys and values of every layer, made by gpt.new_cache.")
+      .def_prop_ro("tokens", tokens, "That it holds of each sequence.")
+      .def("__len__", tokens)
+      .def("clear", [](ModelCache& c) {
+        const WithoutGil released;
+        const std::unique_lock turn(c.turn);
+        c.stored.clear();
+      });
+}
+
+void bind_use(nb::class_<Model>& model) {
+  model
+      .def("__call__", &call, "ids"_a, "cache"_a = nb::none(), nb::kw_only(), "last_only"_a = false,
+           "threads"_a = nb::none(),
+           R"(ids: [batch, tokens] or [tokens] -> logits: [batch, tokens, vocab_size] or
+[tokens, vocab_size], of the kind of ids; without dropout.
+
+cache: ids continue its sequences, and are kept there. last_only: logits of the last token alone.)")
+      .def(
+          "new_cache",
+          [](const Model& self, dim_t batch) {
+            return std::make_unique<ModelCache>(self.gpt.new_cache(batch));
+          },
+          "batch"_a = 1, "An empty GptCache for so many sequences.")
+      .def("attention", &attention, "layer"_a,
+           "That attention layer as a MultiHeadAttention of its own: a copy, in eval mode.")
+      .def("attention_inputs", &attention_inputs, "ids"_a, "threads"_a = nb::none(),
+           "What each attention layer is given: a list of [batch, tokens, d_model], so that\n"
+           "gpt.attention(l).trace(gpt.attention_inputs(ids)[l]) shows it at work.")
+      .def("update", &update, "name"_a, "value"_a, "Sets one parameter; same shape.")
+      .def("update_all", &update_all, "change"_a,
+           "change(name, parameter) for each parameter, an array over the model's own memory that\n"
+           "may be written to during the call; one new version.")
+      .def("prepare", &prepare, nb::rv_policy::none,
+           "Lays the parameters out once for all later calls; an update drops that.")
+      .def("memory_bytes", &memory, "batch"_a, "tokens"_a,
+           "Bytes that training takes: a dict of parameters, gradients, optimiser, pass, total.")
+      .def("__repr__", &text_of);
+}
+
+void bind_facts(nb::class_<Model>& model) {
+  model
+      .def_prop_ro(
+          "options", [](const Model& m) { return options_dict(m.gpt.options()); },
+          "The arguments of the constructor: Gpt(**gpt.options) is a new model of this shape.")
+      .def_prop_ro("parameters", &parameters,
+                   nb::sig("def parameters(self) -> dict[str, typing.Any]"),
+                   "name -> read-only array over the model's own memory, [out, in] for matrices")
+      .def_prop_ro("parameter_kinds", &parameter_kinds,
+                   nb::sig("def parameter_kinds(self) -> dict[str, str]"),
+                   "name -> matrix, bias, norm or embedding; weight decay is for matrices.")
+      .def_prop_ro("parameter_count", [](const Model& m) { return m.gpt.parameter_count(); })
+      .def_prop_ro("seed", [](const Model& m) { return m.gpt.seed(); })
+      .def_prop_ro(
+          "version",
+          [](const Model& m) { return reading(m, [](const Gpt& g) { return g.version(); }); },
+          "grows with every update")
+      .def_prop_ro("vocab_size", [](const Model& m) { return m.gpt.options().vocab_size; })
+      .def_prop_ro("context_length", [](const Model& m) { return m.gpt.options().context_length; })
+      .def_prop_ro("d_model", [](const Model& m) { return m.gpt.options().d_model; })
+      .def_prop_ro("num_heads", [](const Model& m) { return m.gpt.options().num_heads; })
+      .def_prop_ro("num_layers", [](const Model& m) { return m.gpt.options().num_layers; })
+      .def_prop_ro("dtype", [](const Model& m) { return name(m.gpt.options().dtype); })
+      .def_rw("name", &Model::name, "Where it was loaded from; pages show it.");
+}
+
+}  // namespace
+
+void Model::prepare_once() {
+  {
+    const std::shared_lock reads(turn);
+    if (gpt.attention(0).prepared()) return;
+  }
+  const std::unique_lock changes(turn);
+  gpt.prepare();
+}
+
+void bind_gpt(nb::module_& m) {
+  bind_cache(m);
+  m.def("gpt_preset_names", &gpt_preset_names, "The sizes that Gpt.preset knows.");
+  nb::class_<Model> model(m, kName,
+                          "A GPT: token and position embeddings, pre-norm blocks of attention and "
+                          "MLP, a last norm and the output head. Any number of threads may call "
+                          "it.");
+  model.def("__init__", &construct, "vocab_size"_a, "context_length"_a, "d_model"_a, "num_heads"_a,
+            "num_layers"_a, nb::kw_only(), "d_mlp"_a = 0, "dropout"_a = 0.0, "qkv_bias"_a = true,
+            "tied_head"_a = true, "positions"_a = "learned", "rotary"_a = nb::none(),
+            "activation"_a = "gelu_tanh", "norm_epsilon"_a = 1e-5, "seed"_a = nb::none(),
+            "dtype"_a = "float32", "tokenizer"_a = nb::none(),
+            R"(Matrices and embeddings are drawn from N(0, 0.02), biases are 0, norms 1.
+
+d_mlp: 0 for 4 * d_model. dropout: of embeddings, weights and what a layer adds, in training only.
+tied_head: the output head is the token embedding. positions: "learned" or "rotary" (rotary: a
+Rotary that says more). activation: "gelu_tanh" (GPT-2's) or "gelu_erf". seed: None for random.
+tokenizer: a Bpe, so that text can be given instead of ids.)");
+  model.def_static(
+      "preset", &preset_model, "name"_a, "options"_a,
+      nb::sig("def preset(name: str, **options: typing.Any) -> Gpt"),
+      "A new model of a size of GPT-2 or GPT-3: gpt2 (gpt2-small, 124M), ..., gpt2-xl,\n"
+      "gpt3-small, ..., gpt3. options: as the constructor has them, instead of those.");
+  bind_use(model);
+  bind_facts(model);
+  bind_gpt_training(model);
+  bind_gpt_text(model);
+}
+
+}  // namespace cephalo::python

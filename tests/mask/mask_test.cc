@@ -1,0 +1,245 @@
+#include "cephalo/mask/mask.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "cephalo/mask/bound_mask.h"
+#include "tests/support/mask_spec.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo {
+namespace {
+
+using testing::error_of;
+using testing::make_mask_spec;
+using testing::mask_part_names;
+using testing::MaskSpec;
+
+// Every part alone and every pair that may be joined.
+std::vector<std::vector<std::string>> part_combinations() {
+  std::vector<std::vector<std::string>> combinations;
+  const auto& names = mask_part_names();
+  for (std::size_t a = 0; a < names.size(); ++a) {
+    combinations.push_back({names[a]});
+    for (std::size_t b = a; b < names.size(); ++b) {
+      if (testing::parts_combine(names[a], names[b])) combinations.push_back({names[a], names[b]});
+    }
+  }
+  return combinations;
+}
+
+TEST(MaskTest, every_part_and_pair_is_its_definition) {
+  TorchGenerator generator(1);
+  int pairs = 0;
+  for (const auto& parts : part_combinations()) {
+    for (const MaskExtent extent : {MaskExtent{2, 3, 7, 7}, MaskExtent{1, 2, 5, 11},
+                                    MaskExtent{2, 1, 9, 4}, MaskExtent{1, 1, 1, 1}}) {
+      const MaskSpec spec = make_mask_spec(parts, extent, generator);
+      const BoundMask bound(spec.mask, extent, "test");
+      std::vector<std::uint8_t> row(static_cast<std::size_t>(extent.kv_tokens));
+      for (dim_t b = 0; b < extent.batch; ++b) {
+        for (dim_t h = 0; h < extent.num_heads; ++h) {
+          for (dim_t i = 0; i < extent.q_tokens; ++i) {
+            bound.row(b, h, i, row.data());
+            ASSERT_EQ(bound.position(b, i), spec.position(b, i)) << spec.name;
+            for (dim_t j = 0; j < extent.kv_tokens; ++j, ++pairs) {
+              const bool expected = spec.visible(b, h, i, j);
+              ASSERT_EQ(bound.visible(b, h, i, j), expected) << spec.name;
+              ASSERT_EQ(row[static_cast<std::size_t>(j)] != 0, expected) << spec.name;
+              if (expected) {
+                ASSERT_NEAR(bound.added(b, h, i, j), spec.added(b, h, i, j), 1e-12) << spec.name;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(pairs, 40000);
+}
+
+// Parts for which `mixed` must really be mixed: no look at single pairs is needed to tell.
+bool answers_exactly(const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (part == "documents" || part == "bias" || part == "alibi" || part == "prefix") return false;
+  }
+  return parts.size() == 1;
+}
+
+TEST(MaskTest, the_three_answers_for_a_tile_are_true) {
+  TorchGenerator generator(2);
+  int answers[3] = {};
+  for (const auto& parts : part_combinations()) {
+    const MaskExtent extent{2, 2, 12, 14};
+    const MaskSpec spec = make_mask_spec(parts, extent, generator);
+    const BoundMask bound(spec.mask, extent, "test");
+    for (int round = 0; round < 200; ++round) {
+      const dim_t b = generator.randint(0, 2), h = generator.randint(0, 2);
+      const dim_t i = generator.randint(0, 12), j = generator.randint(0, 14);
+      const dim_t i_end = generator.randint(i + 1, 13), j_end = generator.randint(j + 1, 15);
+      bool some = false, all = true, adds = false;
+      for (dim_t y = i; y < i_end; ++y) {
+        for (dim_t x = j; x < j_end; ++x) {
+          const bool seen = spec.visible(b, h, y, x);
+          some = some || seen;
+          all = all && seen;
+          adds = adds || (seen && spec.added(b, h, y, x) != 0.0);
+        }
+      }
+      const Tile tile = bound.tile(b, h, i, i_end, j, j_end);
+      ++answers[static_cast<int>(tile)];
+      if (tile == Tile::hidden) {
+        ASSERT_FALSE(some) << spec.name;
+      }
+      if (tile == Tile::visible) {
+        ASSERT_TRUE(all && !adds) << spec.name;
+      }
+      if (tile == Tile::mixed && answers_exactly(parts)) {
+        ASSERT_TRUE(some && !all) << spec.name;
+      }
+    }
+  }
+  for (const int count : answers) EXPECT_GT(count, 1000);
+}
+
+TEST(MaskTest, key_range_holds_every_visible_key) {
+  TorchGenerator generator(3);
+  for (const auto& parts : part_combinations()) {
+    const MaskExtent extent{2, 1, 9, 11};
+    const MaskSpec spec = make_mask_spec(parts, extent, generator);
+    const BoundMask bound(spec.mask, extent, "test");
+    for (dim_t b = 0; b < 2; ++b) {
+      for (dim_t i = 0; i < 9; ++i) {
+        const auto [begin, end] = bound.key_range(b, i);
+        for (dim_t j = 0; j < 11; ++j) {
+          if (spec.visible(b, 0, i, j)) {
+            ASSERT_TRUE(begin <= j && j < end) << spec.name;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MaskTest, causal_is_bottom_right_aligned) {
+  const Mask mask = causal();
+  const BoundMask bound(mask, {1, 1, 2, 5}, "test");
+  EXPECT_TRUE(bound.visible(0, 0, 0, 3));
+  EXPECT_FALSE(bound.visible(0, 0, 0, 4));
+  EXPECT_TRUE(bound.visible(0, 0, 1, 4));
+  const Mask top_left = causal() & positions(Align::top_left);
+  EXPECT_FALSE(BoundMask(top_left, {1, 1, 2, 5}, "test").visible(0, 0, 0, 1));
+}
+
+TEST(MaskTest, prefixes_are_one_for_all_or_one_per_batch) {
+  const Mask mask = causal({2, 0});
+  const BoundMask bound(mask, {2, 1, 4, 4}, "test");
+  EXPECT_TRUE(bound.visible(0, 0, 0, 1));
+  EXPECT_FALSE(bound.visible(1, 0, 0, 1));
+}
+
+TEST(MaskTest, what_hides_intersects) {
+  EXPECT_EQ((causal(5) & causal(3)).to_string(), "causal(3)");
+  EXPECT_EQ((window(3, 9) & window(7, 2)).to_string(), "window(3, 2)");
+  EXPECT_EQ((window(3, unlimited) & causal()).to_string(), "causal() & window(3, unlimited)");
+}
+
+TEST(MaskTest, a_mask_prints_itself) {
+  const Tensor flags = Tensor::zeros({4, 4}, DType::boolean);
+  const Tensor ids = Tensor::zeros({4}, DType::i32);
+  EXPECT_EQ(Mask().to_string(), "none");
+  EXPECT_EQ((causal() & window(127, 0)).to_string(), "causal() & window(127, 0)");
+  EXPECT_EQ((keep(flags) & drop(flags)).to_string(), "keep([4, 4]) & drop([4, 4])");
+  EXPECT_EQ((lengths({3, 4}, {1, 2}) & positions(Align::top_left, 2)).to_string(),
+            "positions(top_left, 2) & lengths([3, 4], [1, 2])");
+  EXPECT_EQ((documents(ids) & alibi({0.5F})).to_string(), "documents([1, 4]) & alibi([0.5])");
+}
+
+TEST(MaskTest, a_mask_draws_itself) {
+  EXPECT_EQ((causal() & window(1, 0)).draw(3, 4),
+            "causal() & window(1, 0), 3 queries x 4 keys\n"
+            "     0  # # . .\n"
+            "     1  . # # .\n"
+            "     2  . . # #\n");
+  const std::string large = causal().draw(1000, 1000);
+  EXPECT_NE(large.find("16 x 16 pairs a cell"), std::string::npos);
+  EXPECT_NE(large.find("     0  + . ."), std::string::npos);
+}
+
+TEST(MaskTest, drawing_knows_how_many_sequences_the_parts_speak_of) {
+  EXPECT_EQ(lengths({1}, {1, 2}).draw(2, 2, 0, 1),
+            "lengths([1], [1, 2]), 2 queries x 2 keys\n     0  # .\n     1  # .\n");
+  EXPECT_EQ(error_of([] { static_cast<void>(causal().draw(2, 2, -1)); }),
+            "draw: head (-1) and batch (0) must be >= 0");
+}
+
+TEST(MaskTest, a_temporary_tensor_moves_into_the_mask) {
+  Mask mask;
+  {
+    Tensor flags = Tensor::zeros({2, 2}, DType::boolean);
+    flags.set({0, 1}, 1);
+    mask = keep(std::move(flags));
+  }
+  const BoundMask bound(mask, {1, 1, 2, 2}, "test");
+  EXPECT_TRUE(bound.visible(0, 0, 0, 1));
+  EXPECT_FALSE(bound.visible(0, 0, 0, 0));
+}
+
+TEST(MaskTest, alibi_slopes_are_the_papers) {
+  const std::vector<float> eight = alibi_slopes(8);
+  for (int h = 0; h < 8; ++h)
+    EXPECT_FLOAT_EQ(eight[static_cast<std::size_t>(h)], std::ldexp(1.0F, -h - 1));
+  // Twelve heads: those of eight, then every second one of sixteen.
+  const std::vector<float> twelve = alibi_slopes(12);
+  const std::vector<float> sixteen = alibi_slopes(16);
+  for (std::size_t h = 0; h < 4; ++h) EXPECT_FLOAT_EQ(twelve[8 + h], sixteen[2 * h]);
+}
+
+TEST(MaskTest, alibi_slopes_of_more_heads_than_any_model_has_are_refused_at_once) {
+  EXPECT_EQ(alibi_slopes(dim_t{1} << 20).size(), std::size_t{1} << 20);
+  for (const dim_t heads : {dim_t{1} << 33, std::numeric_limits<dim_t>::max()}) {
+    EXPECT_EQ(error_of([&] { alibi_slopes(heads); }),
+              fmt::format("alibi_slopes: num_heads ({}) must be at most 1048576", heads));
+  }
+}
+
+TEST(MaskTest, misuse_is_refused_by_name) {
+  const Tensor flags = Tensor::zeros({4, 4}, DType::boolean);
+  const Tensor numbers = Tensor::zeros({4, 4});
+  const Tensor ids = Tensor::zeros({4}, DType::i64);
+  const MaskExtent extent{2, 3, 4, 5};
+  EXPECT_EQ(error_of([&] { lengths({1}) & lengths({2}); }),
+            "mask: two lengths() in one mask; join them into one");
+  EXPECT_EQ(error_of([&] { documents(ids) & documents(ids); }),
+            "mask: two documents() in one mask; join their ids into one");
+  EXPECT_EQ(error_of([&] { positions(Align::top_left) & positions(Align::top_left, 1); }),
+            "mask: two different position maps in one mask: positions(top_left, 0) and "
+            "positions(top_left, 1)");
+  EXPECT_EQ(error_of([&] { keep(numbers); }),
+            "keep: float32 is neither bool nor an integer type; to add numbers to the scores say "
+            "bias(t)");
+  EXPECT_EQ(error_of([&] { bias(flags); }),
+            "bias: bool is not a floating-point type; for a boolean mask say keep(t) or drop(t)");
+  EXPECT_EQ(error_of([&] { window(-1, 0); }),
+            "window: left (-1) and right (0) must be >= 0; say unlimited for no bound");
+  EXPECT_EQ(error_of([&] { causal(-1); }), "causal: prefix (-1) must be >= 0");
+  EXPECT_EQ(error_of([&] { alibi({-1.0F}); }), "alibi: slope (-1) must be >= 0 and finite");
+  const auto bind = [&](const Mask& mask) {
+    return error_of([&] { BoundMask(mask, extent, "attend"); });
+  };
+  EXPECT_EQ(bind(keep(flags)),
+            "attend: keep([4, 4]) does not broadcast to [batch, heads, q, k] = [2, 3, 4, 5]; a "
+            "mask of three dimensions is [heads, q, k]");
+  EXPECT_EQ(bind(lengths({6, 1})), "attend: lengths kv[0] (6) must be in [0, 5] (kv_tokens)");
+  EXPECT_EQ(bind(lengths({1, 2, 3})), "attend: lengths(kv) has 3 entries, batch is 2");
+  EXPECT_EQ(bind(documents(ids)),
+            "attend: documents(ids) needs q_tokens (4) equal to kv_tokens (5); say "
+            "documents(q_ids, kv_ids)");
+  EXPECT_EQ(bind(alibi({1.0F})), "attend: alibi has 1 slopes, num_heads is 3");
+}
+
+}  // namespace
+}  // namespace cephalo
