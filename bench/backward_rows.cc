@@ -1,5 +1,4 @@
 // Backward passes held against dnnl_sgemm: attention's, and those of a projection.
-#include <fmt/format.h>
 
 #include <memory>
 
@@ -7,6 +6,7 @@
 #include "bench/yardstick_rows.h"
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/plan.h"
+#include "cephalo/core/format.h"
 #include "cephalo/linear/project_backward.h"
 
 namespace cephalo::bench {
@@ -44,7 +44,7 @@ struct BackwardArrays {
 
 Row attention_row(const Shape& shape, const Mask& mask, bool with_forward) {
   const std::string name =
-      fmt::format("{} {} {}", with_forward ? "forward + backward" : "backward",
+      format_text("{} {} {}", with_forward ? "forward + backward" : "backward",
                   to_tuple_string(shape), mask.empty() ? "full" : mask.to_string());
   return {name, [=]() -> Comparison {
             const auto a = std::make_shared<BackwardArrays>(shape, mask);
@@ -59,7 +59,7 @@ Row attention_row(const Shape& shape, const Mask& mask, bool with_forward) {
 
 // dx: [rows, d_in] = dy [rows, width] · weight [width, d_in]
 Row dx_row(dim_t rows, dim_t d_in, dim_t width) {
-  const std::string name = fmt::format("gemm dx = dy W, {} x {} x {}", rows, width, d_in);
+  const std::string name = format_text("gemm dx = dy W, {} x {} x {}", rows, width, d_in);
   return {name, [=]() -> Comparison {
             const auto g = std::make_shared<Sgemm>('N', 'N', rows, d_in, width);
             const auto dx = std::make_shared<Tensor>(Tensor::empty({rows, d_in}));
@@ -70,7 +70,7 @@ Row dx_row(dim_t rows, dim_t d_in, dim_t width) {
 
 // dweight: [width, d_in] += dy [rows, width]ᵀ · x [rows, d_in]
 Row dweight_row(dim_t rows, dim_t d_in, dim_t width) {
-  const std::string name = fmt::format("gemm dW += dy^T x, {} x {} x {}", width, rows, d_in);
+  const std::string name = format_text("gemm dW += dy^T x, {} x {} x {}", width, rows, d_in);
   return {name, [=]() -> Comparison {
             const auto g = std::make_shared<Sgemm>('T', 'N', width, d_in, rows, true);
             const auto dweight = std::make_shared<Tensor>(Tensor::zeros({width, d_in}));

@@ -1,11 +1,12 @@
 // The cost of one small call from C++, beside which bench/call_cost.py puts the same from Python.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <vector>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/random.h"
 
 int main() {
@@ -20,5 +21,5 @@ int main() {
     }
   }
   std::nth_element(micros.begin(), micros.begin() + 500, micros.end());
-  fmt::print("{:.2f}\n", micros[500]);
+  std::fputs(format_text("{:.2f}\n", micros[500]).c_str(), stdout);
 }

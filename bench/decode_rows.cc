@@ -1,5 +1,4 @@
 // One query a sequence against 4096 keys, held against a plain read of the same memory.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
@@ -8,6 +7,7 @@
 #include "bench/arrays.h"
 #include "bench/yardstick_rows.h"
 #include "cephalo/attention/kv_cache.h"
+#include "cephalo/core/format.h"
 #include "cli/machine.h"
 
 namespace cephalo::bench {
@@ -47,7 +47,7 @@ struct DecodeArrays {
 };
 
 Row read_row(dim_t batch, cli::Pages pages) {
-  const std::string name = fmt::format("decode {} x 12 x 64, 4096 keys, {} pages", batch,
+  const std::string name = format_text("decode {} x 12 x 64, 4096 keys, {} pages", batch,
                                        pages == cli::Pages::huge ? "huge" : "4 KiB");
   return {name, [=]() -> Comparison {
             const auto a = std::make_shared<DecodeArrays>(batch, pages);
@@ -81,7 +81,7 @@ Side cache_side(const std::string& name, dim_t batch, DType dtype) {
 }
 
 Row bfloat16_row(dim_t batch) {
-  const std::string name = fmt::format("decode {} x 12 x 64, bfloat16 cache", batch);
+  const std::string name = format_text("decode {} x 12 x 64, bfloat16 cache", batch);
   return {name, [=]() -> Comparison {
             return {cache_side(name, batch, DType::bf16),
                     cache_side("float32 cache", batch, DType::f32), Ratio::speed, "tokens/s", 1.0};

@@ -1,11 +1,11 @@
 // Masks of every kind, as times of plain causal or full attention on the same arrays.
-#include <fmt/format.h>
 
 #include <limits>
 #include <memory>
 
 #include "bench/arrays.h"
 #include "bench/yardstick_rows.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::bench {
 namespace {
@@ -44,7 +44,7 @@ Tensor document_ids() {
 
 Row mask_row(const std::string& words, const Mask& plain, const std::function<Mask()>& make) {
   const std::string than = plain.empty() ? "full" : "causal";
-  const std::string name = fmt::format("mask {}, ×{}", words, than);
+  const std::string name = format_text("mask {}, ×{}", words, than);
   return {name, [=]() -> Comparison {
             const auto a = std::make_shared<Arrays>(Shape{kBatch, kHeads, kTokens, kDim});
             return {attention_side(name, 1.0, a, make()), attention_side(than, 1.0, a, plain),

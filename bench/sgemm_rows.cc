@@ -1,11 +1,11 @@
 // Rows that are held against dnnl_sgemm.
-#include <fmt/format.h>
 
 #include <memory>
 
 #include "bench/sgemm.h"
 #include "bench/yardstick_rows.h"
 #include "cephalo/attention/plan.h"
+#include "cephalo/core/format.h"
 #include "cephalo/linear/packed_linear.h"
 
 namespace cephalo::bench {
@@ -13,7 +13,7 @@ namespace {
 
 Row attention_row(const Shape& shape, const Mask& mask) {
   const std::string words = mask.empty() ? "full" : mask.to_string();
-  const std::string name = fmt::format("attention {} {}", to_tuple_string(shape), words);
+  const std::string name = format_text("attention {} {}", to_tuple_string(shape), words);
   return {name, [shape, mask, name]() -> Comparison {
             const auto a = std::make_shared<Arrays>(shape);
             const double flops = plan(a->q, a->k, a->v, mask).flops;
@@ -22,7 +22,7 @@ Row attention_row(const Shape& shape, const Mask& mask) {
 }
 
 Row gemm_row(dim_t rows, dim_t d_in, dim_t width) {
-  const std::string name = fmt::format("gemm {} x {} x {}", rows, d_in, width);
+  const std::string name = format_text("gemm {} x {} x {}", rows, d_in, width);
   return {
       name, [rows, d_in, width, name]() -> Comparison {
         const auto sgemm = std::make_shared<Sgemm>('N', 'T', rows, width, d_in);

@@ -4,7 +4,6 @@
 //
 // For every number N on its input it makes N steps and prints the seconds that each took, in one
 // line; at the end of input the last loss and the most memory that it ever had, in MiB.
-#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/random.h"
 #include "cephalo/model/gpt.h"
@@ -67,7 +67,7 @@ class Training {
 
 int run(int argc, char** argv) {
   if (argc < 4) {
-    fmt::print(stderr, "usage: train_step BATCH TOKENS THREADS [rotary]\n");
+    std::fputs("usage: train_step BATCH TOKENS THREADS [rotary]\n", stderr);
     return 2;
   }
   const dim_t batch = std::strtoll(argv[1], nullptr, 10);
@@ -88,14 +88,17 @@ int run(int argc, char** argv) {
     for (int k = 0; k < steps; ++k) {
       const auto begin = Clock::now();
       loss = training.step();
-      fmt::print("{} ", std::chrono::duration<double>(Clock::now() - begin).count());
+      std::fputs(
+          format_text("{} ", std::chrono::duration<double>(Clock::now() - begin).count()).c_str(),
+          stdout);
     }
-    fmt::print("\n");
+    std::fputs("\n", stdout);
     static_cast<void>(std::fflush(stdout));
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  fmt::print("{} {}\n", loss, static_cast<double>(usage.ru_maxrss) / 1024.0);
+  std::fputs(format_text("{} {}\n", loss, static_cast<double>(usage.ru_maxrss) / 1024.0).c_str(),
+             stdout);
   return 0;
 }
 

@@ -1,9 +1,8 @@
 #include "bench/turns.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "cephalo/core/format.h"
 #include "cli/machine.h"
 
 namespace cephalo::bench {
@@ -29,8 +28,8 @@ double ratio_of(const Comparison& c, double ours, double theirs) {
 
 std::string figure(const Comparison& c, const Side& side, double seconds) {
   return c.ratio == Ratio::time
-             ? fmt::format("{:.3f} ms", 1e3 * seconds)
-             : fmt::format("{:.1f} {}", side.work / seconds / c.unit_size, c.unit);
+             ? format_text("{:.3f} ms", 1e3 * seconds)
+             : format_text("{:.1f} {}", side.work / seconds / c.unit_size, c.unit);
 }
 
 }  // namespace
@@ -61,7 +60,7 @@ Result compare_best(const Comparison& c, int rounds, int runs) {
 }
 
 std::string to_string(const Comparison& c, const Result& r) {
-  return fmt::format("{}, {} {}, best/best {:.3f}, median {:.3f}", figure(c, c.ours, r.best_ours),
+  return format_text("{}, {} {}, best/best {:.3f}, median {:.3f}", figure(c, c.ours, r.best_ours),
                      c.theirs.name, figure(c, c.theirs, r.best_theirs), r.best, r.median);
 }
 

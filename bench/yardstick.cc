@@ -1,5 +1,4 @@
 // Our kernels against dnnl_sgemm and against a plain read, in one process and by turns.
-#include <fmt/format.h>
 
 #include <charconv>
 #include <cstdio>
@@ -9,6 +8,7 @@
 
 #include "bench/yardstick_rows.h"
 #include "cephalo/core/cpu.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 
 // Of libgomp, whose threads dnnl uses. clang-tidy knows no <omp.h>.
@@ -41,7 +41,7 @@ int positive(const std::string& flag, const std::string& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 1) {
-    throw std::invalid_argument(fmt::format("{}: '{}' is not a whole number > 0", flag, text));
+    throw std::invalid_argument(format_text("{}: '{}' is not a whole number > 0", flag, text));
   }
   return value;
 }
@@ -50,9 +50,9 @@ void use_isa(const std::string& wanted) {
   std::string known;
   for (const Isa isa : available_isas()) {
     if (wanted == name(isa)) return force_isa(isa);
-    known += fmt::format(" {}", name(isa));
+    known += format_text(" {}", name(isa));
   }
-  throw std::invalid_argument(fmt::format("--isa: there is no {}; there are{}", wanted, known));
+  throw std::invalid_argument(format_text("--isa: there is no {}; there are{}", wanted, known));
 }
 
 Options parse(int argc, char** argv) {
@@ -103,19 +103,22 @@ void measure(const Row& row, const Options& options) {
     set_threads(count);
     omp_set_num_threads(count);
     const Result result = compare_best(comparison, options.rounds, options.runs);
-    fmt::print("{:<46} {} thread{}: {}\n", row.name, count, count == 1 ? " " : "s",
-               to_string(comparison, result));
+    std::fputs(format_text("{:<46} {} thread{}: {}\n", row.name, count, count == 1 ? " " : "s",
+                           to_string(comparison, result))
+                   .c_str(),
+               stdout);
     std::fflush(stdout);
   }
 }
 
 int run(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  if (!options.list) fmt::print("instruction set {}\n", name(current_isa()));
+  if (!options.list)
+    std::fputs(format_text("instruction set {}\n", name(current_isa())).c_str(), stdout);
   for (const Row& row : all_rows()) {
     if (row.name.find(options.rows) == std::string::npos) continue;
     if (options.list) {
-      fmt::print("{}\n", row.name);
+      std::fputs(format_text("{}\n", row.name).c_str(), stdout);
     } else {
       measure(row, options);
     }

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
@@ -6,6 +5,7 @@
 #include <string>
 
 #include "cephalo/core/cpu.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/version.h"
 #include "cli/bench_rows.h"
@@ -58,10 +58,10 @@ std::string as_text(const Report& report) {
   for (const BenchSection& section : report.sections) {
     for (const BenchLine& line : section.lines) width = std::max(width, display_width(line.name));
   }
-  std::string out = fmt::format("cephalo {}, {}\n", CEPHALO_VERSION, report.isa);
+  std::string out = format_text("cephalo {}, {}\n", CEPHALO_VERSION, report.isa);
   std::string head(width + 2, ' ');
   for (const int count : report.threads) {
-    head += fit(fmt::format("{:>9} thread{}", count, count == 1 ? "" : "s"), kCell);
+    head += fit(format_text("{:>9} thread{}", count, count == 1 ? "" : "s"), kCell);
   }
   head.erase(head.find_last_not_of(' ') + 1);
   out += head + "\n";
@@ -70,8 +70,8 @@ std::string as_text(const Report& report) {
     for (const BenchLine& line : section.lines) {
       std::string text = "  " + fit(line.name, width);
       for (const BenchValue& cell : line.values) {
-        const std::string share = cell.share > 0 ? fmt::format("{:6.2f}", cell.share) : "";
-        text += fit(fmt::format("{:9.1f} {:<4}{}", cell.value, line.unit, share), kCell);
+        const std::string share = cell.share > 0 ? format_text("{:6.2f}", cell.share) : "";
+        text += fit(format_text("{:9.1f} {:<4}{}", cell.value, line.unit, share), kCell);
       }
       text.erase(text.find_last_not_of(' ') + 1);
       out += text + "\n";

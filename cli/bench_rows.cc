@@ -1,7 +1,5 @@
 #include "cli/bench_rows.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <span>
 
@@ -9,6 +7,7 @@
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/plan.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/linear/packed_linear.h"
 #include "cli/machine.h"
@@ -24,7 +23,7 @@ BenchLine measure(const BenchSettings& settings, const std::string& name, const 
                   const std::function<BenchValue()>& figure) {
   BenchLine line{name, unit, {}};
   for (const int count : settings.threads) {
-    show_status(fmt::format("{}, {} threads", name, count));
+    show_status(format_text("{}, {} threads", name, count));
     set_threads(count);
     line.values.push_back(figure());
   }
@@ -61,7 +60,7 @@ struct Attention {
 BenchLine measure_attention(const BenchSettings& settings, const Shape& shape, const Mask& mask) {
   Attention a(shape);
   const std::string words = mask.empty() ? "full" : mask.to_string();
-  return measure_flops(settings, fmt::format("attention {} {}", to_tuple_string(shape), words),
+  return measure_flops(settings, format_text("attention {} {}", to_tuple_string(shape), words),
                        plan(a.q, a.k, a.v, mask).flops,
                        [&] { attend_into({a.out}, a.q, a.k, a.v, mask); });
 }
@@ -74,7 +73,7 @@ BenchLine measure_backward(const BenchSettings& settings, const Shape& shape, co
   const Tensor dcontext = normal(shape);
   Attention gradients(shape);
   return measure_flops(settings,
-                       fmt::format("backward {} {}", to_tuple_string(shape), mask.to_string()),
+                       format_text("backward {} {}", to_tuple_string(shape), mask.to_string()),
                        2.5 * plan(a.q, a.k, a.v, mask).flops, [&] {
                          attend_backward_into({gradients.q, gradients.k, gradients.v},
                                               {a.out, lse, dcontext}, a.q, a.k, a.v, mask);
@@ -85,7 +84,7 @@ BenchLine measure_gemm(const BenchSettings& settings, dim_t rows, dim_t d_in, di
   const Tensor x = normal({rows, d_in});
   const PackedLinear linear(normal({width, d_in}), {}, DType::f32);
   Tensor out = Tensor::empty({rows, width});
-  return measure_flops(settings, fmt::format("GEMM {} x {} x {}", rows, d_in, width),
+  return measure_flops(settings, format_text("GEMM {} x {} x {}", rows, d_in, width),
                        2.0 * static_cast<double>(rows * d_in * width),
                        [&] { linear.apply(x, out); });
 }
@@ -100,7 +99,7 @@ BenchLine measure_layer(const BenchSettings& settings, dim_t batch, dim_t tokens
   const double flops = 8.0 * static_cast<double>(batch * tokens * width * width) +
                        plan(heads, heads, heads, causal()).flops;
   return measure_flops(
-      settings, fmt::format("layer {} {} heads causal", to_tuple_string(x.shape()), num_heads),
+      settings, format_text("layer {} {} heads causal", to_tuple_string(x.shape()), num_heads),
       flops, [&] { layer(x); });
 }
 
@@ -132,7 +131,7 @@ BenchLine measure_decode(const BenchSettings& settings, dim_t batch, dim_t token
   Tensor out = Tensor::empty(q.shape());
   const auto work = [&] { attend_into({out}, q, cache); };
   const std::string name =
-      fmt::format("decode {} x {} keys, {}", batch, tokens, cephalo::name(dtype));
+      format_text("decode {} x {} keys, {}", batch, tokens, cephalo::name(dtype));
   return measure(settings, name, "GB/s", [&]() -> BenchValue {
     double best = 1e9;
     double read = 0.0;
@@ -168,7 +167,7 @@ BenchSection bench_memory(const BenchSettings& settings) {
        {std::pair("4 KiB pages", Pages::small), std::pair("huge pages", Pages::huge)}) {
     const PagedMemory memory(mib * kMiB, pages);
     section.lines.push_back(measure(
-        settings, fmt::format("memory, {} MiB, {}", mib, name), "GB/s",
+        settings, format_text("memory, {} MiB, {}", mib, name), "GB/s",
         [&]() -> BenchValue { return {read_rate({memory.floats()}, settings.budget()) / 1e9}; }));
   }
   return section;

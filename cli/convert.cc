@@ -1,9 +1,9 @@
-#include <fmt/format.h>
 
 #include <memory>
 #include <string>
 
 #include "cephalo/attention/layer/layer_file.h"
+#include "cephalo/core/format.h"
 #include "cli/layer_flags.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -26,7 +26,7 @@ void convert(const Flags& flags) {
   check_output(flags.output, flags.input);
   const MultiHeadAttention layer = load_with_warnings(flags.input, flags.load.parse());
   save_layer(layer, flags.output, save);
-  print(fmt::format("{} ({}) -> {} ({}), {} parameters\n", printable(flags.input),
+  print(format_text("{} ({}) -> {} ({}), {} parameters\n", printable(flags.input),
                     name(layer.options().form), printable(flags.output), name(*save.form),
                     layer.parameter_count()));
 }

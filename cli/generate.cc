@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -6,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cephalo/model/generate.h"
 #include "cli/model_flags.h"
 #include "cli/numbers.h"
@@ -76,7 +76,7 @@ SamplingOptions sampling_of(const Flags& flags) {
   options.top_k = parse_integer("--top-k", flags.top_k, 0, kMostTokens);
   options.top_p = parse_positive("--top-p", flags.top_p);
   if (options.top_p > 1.0) {
-    throw UsageError(fmt::format("--top-p: '{}' is not a number above 0 and up to 1", flags.top_p));
+    throw UsageError(format_text("--top-p: '{}' is not a number above 0 and up to 1", flags.top_p));
   }
   options.repetition_penalty = parse_positive("--repetition-penalty", flags.repetition_penalty);
   options.repetition_window =
@@ -96,7 +96,7 @@ std::vector<std::int64_t> prompt_ids(const std::string& prompt, const TextModel&
 void say_what_is_cut(const Gpt& model, dim_t prompt_tokens) {
   const dim_t seen = tokens_seen(model.options(), prompt_tokens);
   if (seen == prompt_tokens) return;
-  const std::string line = fmt::format(
+  const std::string line = format_text(
       "warning: the prompt has {} tokens and the model's context_length is {}: it goes on from the "
       "last {} of them\n",
       prompt_tokens, model.options().context_length, seen);
@@ -127,7 +127,7 @@ void generate_text(const Flags& flags) {
   const Generated found = generate(model.gpt, prompt, options);
   stream.finish();
   const std::string line =
-      fmt::format("{} token{} in {:.2f} s, {:.1f} tokens/s after {} of the prompt in {:.2f} s\n",
+      format_text("{} token{} in {:.2f} s, {:.1f} tokens/s after {} of the prompt in {:.2f} s\n",
                   found.ids.size(), found.ids.size() == 1 ? "" : "s", found.seconds,
                   found.tokens_per_second(), prompt.size(), found.prompt_seconds);
   static_cast<void>(std::fputs(line.c_str(), stderr));

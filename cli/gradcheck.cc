@@ -1,6 +1,5 @@
 #include "cephalo/train/gradcheck.h"
-
-#include <fmt/format.h>
+#include "cephalo/core/format.h"
 
 #include <array>
 #include <memory>
@@ -26,7 +25,7 @@ Sizes parse_sizes(const GradcheckFlags& flags) {
   const dim_t num_kv_heads = parse_size("--num-kv-heads", flags.num_kv_heads, num_heads);
   if (num_heads % num_kv_heads != 0) {
     throw UsageError(
-        fmt::format("--num-kv-heads: {} does not divide --num-heads {}", num_kv_heads, num_heads));
+        format_text("--num-kv-heads: {} does not divide --num-heads {}", num_kv_heads, num_heads));
   }
   const dim_t tokens = parse_size("--tokens", flags.tokens);
   const dim_t head_dim = parse_size("--head-dim", flags.head_dim, 8);
@@ -58,7 +57,7 @@ Shape parse_bias(const std::string& text, const Sizes& sizes) {
     }
     if (!known) {
       throw UsageError(
-          fmt::format("--bias: '{}' is not one of batch, heads, q, k", printable(word)));
+          format_text("--bias: '{}' is not one of batch, heads, q, k", printable(word)));
     }
     begin = end + 1;
   }
@@ -87,7 +86,7 @@ Checked check_attend(const GradcheckFlags& flags) {
   if (!flags.bias.empty()) {
     mask = mask & bias(generator.randn(parse_bias(flags.bias, s), DType::f64));
   }
-  return {fmt::format("attend by the {} engine: batch {}, heads {}/{}, tokens {}/{}, width {}/{}",
+  return {format_text("attend by the {} engine: batch {}, heads {}/{}, tokens {}/{}, width {}/{}",
                       name(plan(q, k, v, mask, options).engine), s.batch, s.num_heads,
                       s.num_kv_heads, s.q_tokens, s.kv_tokens, s.head_dim, s.v_dim),
           gradcheck(q, k, v, mask, options, check)};
@@ -134,18 +133,18 @@ Checked check_layer(const GradcheckFlags& flags) {
   if (kv_tokens > 0) call.kv = &kv_view;
   const Tensor head = Tensor::zeros({1, layer.head_dim()}, DType::f64);
   const Engine engine = plan(head, head, head, {}, {.engine = call.engine}).engine;
-  return {fmt::format("MultiHeadAttention by the {} engine: {} -> {}, heads {}/{}, batch {}, {}",
+  return {format_text("MultiHeadAttention by the {} engine: {} -> {}, heads {}/{}, batch {}, {}",
                       name(engine), o.d_in, o.d_out, o.num_heads,
                       o.num_kv_heads == 0 ? o.num_heads : o.num_kv_heads, batch,
-                      kv_tokens > 0 ? fmt::format("tokens {}/{}", tokens, kv_tokens)
-                                    : fmt::format("tokens {}", tokens)),
+                      kv_tokens > 0 ? format_text("tokens {}/{}", tokens, kv_tokens)
+                                    : format_text("tokens {}", tokens)),
           gradcheck(layer, x, call, check)};
 }
 
 std::string as_text(const GradcheckReport& report, const std::string& title, bool fast) {
-  return fmt::format("{}\n{}{}\n", bold(title), report.to_string(),
+  return format_text("{}\n{}{}\n", bold(title), report.to_string(),
                      report.passed()
-                         ? fmt::format("passed: every {} agrees", fast ? "projection" : "element")
+                         ? format_text("passed: every {} agrees", fast ? "projection" : "element")
                          : "failed");
 }
 

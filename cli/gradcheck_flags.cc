@@ -1,10 +1,9 @@
 #include "cli/gradcheck_flags.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "cephalo/attention/plan.h"
+#include "cephalo/core/format.h"
 #include "cli/mask_words.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
@@ -67,7 +66,7 @@ void GradcheckFlags::add_to(CLI::App& verb) {
 
 void GradcheckFlags::refuse_what_does_not_belong() const {
   const auto refuse = [](const char* flag, bool given, const char* why) {
-    if (given) throw UsageError(fmt::format("{}: {}", flag, why));
+    if (given) throw UsageError(format_text("{}: {}", flag, why));
   };
   for (const auto& [flag, text] :
        {std::pair{"--q-tokens", &q_tokens}, std::pair{"--head-dim", &head_dim},
@@ -93,7 +92,7 @@ Engine GradcheckFlags::parse_engine() const {
     if (engine == name(each)) return each;
   }
   throw UsageError(
-      fmt::format("--engine: '{}' is not one of automatic, reference, fused", printable(engine)));
+      format_text("--engine: '{}' is not one of automatic, reference, fused", printable(engine)));
 }
 
 GradcheckOptions GradcheckFlags::parse_check() const {
@@ -104,7 +103,7 @@ GradcheckOptions GradcheckFlags::parse_check() const {
   if (!atol.empty()) check.atol = parse_tolerance("--atol", atol);
   if (!rtol.empty()) check.rtol = parse_tolerance("--rtol", rtol);
   check.progress = [](const std::string& tensor, dim_t done, dim_t all) {
-    if (done % 16 == 0) show_status(fmt::format("checking {}: {} of {}", tensor, done, all));
+    if (done % 16 == 0) show_status(format_text("checking {}: {} of {}", tensor, done, all));
   };
   return check;
 }

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +9,7 @@
 
 #include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/io/npy.h"
 #include "cephalo/model/gpt_file.h"
 #include "cli/terminal.h"
@@ -51,7 +51,7 @@ void describe_gpt(const std::string& path, Report& report) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   try {
     const GptOptions o = inspect_gpt(folder.empty() ? "." : folder.string()).options;
-    report.what = fmt::format(
+    report.what = format_text(
         "GPT of {} layers x {} heads, d_model {}, context_length {}, vocab_size {}, {} positions",
         o.num_layers, o.num_heads, o.d_model, o.context_length, o.vocab_size,
         o.positions == Positions::rotary ? "rotary" : "learned");
@@ -59,7 +59,7 @@ void describe_gpt(const std::string& path, Report& report) {
     report.has_parameters = true;
     report.gpt = o;
   } catch (const Error& error) {
-    report.what = fmt::format("GPT that cannot be loaded ({})", error.what());
+    report.what = format_text("GPT that cannot be loaded ({})", error.what());
   }
 }
 
@@ -82,7 +82,7 @@ Report inspect_tensors(const std::string& path, const std::string& prefix) {
   std::optional<LayerContents> contents;
   try {
     contents = inspect_layer(file, prefix);
-    report.what = fmt::format("form {}", name(contents->form));
+    report.what = format_text("form {}", name(contents->form));
     report.has_parameters = true;
   } catch (const Error&) {
     if (!prefix.empty()) throw;  // any other file of tensors is worth a look too
@@ -111,19 +111,19 @@ std::string as_text(const Report& report, const std::string& path) {
     shape_width = std::max(shape_width, to_tuple_string(line.shape).size());
   }
   const std::size_t count = report.lines.size();
-  std::string out = fmt::format("{}: {}, {} tensor{}, {} {}\n", printable(path),
+  std::string out = format_text("{}: {}, {} tensor{}, {} {}\n", printable(path),
                                 printable(report.what), count, count == 1 ? "" : "s",
                                 report.numbers, report.has_parameters ? "parameters" : "numbers");
   for (const Line& line : report.lines) {
     std::string text =
-        fmt::format("  {}  {}  {:<8}  {}", fit(printable(line.name), name_width),
+        format_text("  {}  {}  {:<8}  {}", fit(printable(line.name), name_width),
                     fit(to_tuple_string(line.shape), shape_width), name(line.dtype), line.role);
-    if (line.not_finite > 0) text += fmt::format("  {} NaN or infinite", line.not_finite);
+    if (line.not_finite > 0) text += format_text("  {} NaN or infinite", line.not_finite);
     text.erase(text.find_last_not_of(' ') + 1);
     out += text + "\n";
   }
   for (const auto& [key, value] : report.metadata) {
-    out += fmt::format("  metadata {}: {}\n", printable(key), printable(value));
+    out += format_text("  metadata {}: {}\n", printable(key), printable(value));
   }
   return out;
 }

@@ -1,10 +1,9 @@
 #include "cli/layer_flags.h"
 
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <filesystem>
 
+#include "cephalo/core/format.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -55,9 +54,9 @@ Form parse_form(const std::string& flag, const std::string& text) {
   for (const Form form : {Form::separate, Form::raw, Form::heads, Form::linear, Form::fused,
                           Form::torch, Form::gpt2}) {
     if (text == name(form)) return form;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", name(form));
+    known += format_text("{}{}", known.empty() ? "" : ", ", name(form));
   }
-  throw UsageError(fmt::format("{}: '{}' is not one of {}", flag, printable(text), known));
+  throw UsageError(format_text("{}: '{}' is not one of {}", flag, printable(text), known));
 }
 
 MultiHeadAttention load_with_warnings(const std::string& path, const LoadOptions& options) {
@@ -66,7 +65,7 @@ MultiHeadAttention load_with_warnings(const std::string& path, const LoadOptions
   shown.progress = [](std::int64_t done, std::int64_t all) { show_progress("reading", done, all); };
   MultiHeadAttention layer = load_layer(path, shown, &warnings);
   for (const std::string& warning : warnings) {
-    static_cast<void>(std::fputs(fmt::format("warning: {}\n", printable(warning)).c_str(), stderr));
+    static_cast<void>(std::fputs(format_text("warning: {}\n", printable(warning)).c_str(), stderr));
   }
   return layer;
 }
@@ -77,7 +76,7 @@ void check_output(const std::string& output, const std::string& input) {
   }
   std::error_code ignored;
   if (std::filesystem::equivalent(output, input, ignored)) {
-    throw UsageError(fmt::format("{}: is the input; write somewhere else", printable(output)));
+    throw UsageError(format_text("{}: is the input; write somewhere else", printable(output)));
   }
 }
 

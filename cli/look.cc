@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -6,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cephalo/io/file.h"
 #include "cephalo/view/head_picture.h"
 #include "cli/look_run.h"
@@ -41,7 +41,7 @@ Selection selection_of(const Flags& flags, const GptOptions& model) {
   }
   if (!flags.head.empty()) {
     if (!chosen.layer) {
-      throw UsageError(fmt::format("--head: say of which layer too, with --layer 0 to {}",
+      throw UsageError(format_text("--head: say of which layer too, with --layer 0 to {}",
                                    model.num_layers - 1));
     }
     chosen.head = parse_integer("--head", flags.head, 0, model.num_heads - 1);
@@ -53,11 +53,11 @@ void check_picture(const char* flag, const std::string& path, const char* ending
                    const Flags& flags) {
   if (path.empty()) return;
   if (!flags.token.empty()) {
-    throw UsageError(fmt::format("{}: shows heads, not one token; leave --token out", flag));
+    throw UsageError(format_text("{}: shows heads, not one token; leave --token out", flag));
   }
   if (!path.ends_with(ending)) {
     throw UsageError(
-        fmt::format("{}: '{}' does not end in {}, which is what it writes", flag, path, ending));
+        format_text("{}: '{}' does not end in {}, which is what it writes", flag, path, ending));
   }
 }
 
@@ -89,7 +89,7 @@ dim_t find_token(const LookRun& run, const std::string& wanted) {
   }
   if (run.labels.size() > kShown) known += " ...";
   throw UsageError(
-      fmt::format("--token: '{}' is no token of the text, nor an index from 0 to {}; "
+      format_text("--token: '{}' is no token of the text, nor an index from 0 to {}; "
                   "its tokens are: {}",
                   wanted, run.recording.tokens() - 1, known));
 }
@@ -101,7 +101,7 @@ std::vector<std::int64_t> ids_of(const std::string& text, const Flags& flags,
   const dim_t longest = model.gpt.options().context_length;
   if (std::ssize(ids) > longest) {
     throw UsageError(
-        fmt::format("TEXT: {} tokens are more than {} can look at once ({}); take a "
+        format_text("TEXT: {} tokens are more than {} can look at once ({}); take a "
                     "part of it",
                     ids.size(), model.name, longest));
   }
@@ -123,7 +123,7 @@ void save_file(const std::string& path, const std::string& bytes, const Picture&
   AtomicFile file(path, force);
   file.write(bytes.data(), bytes.size());
   file.finish();
-  print(fmt::format("{}: {} x {} pixels, {} bytes\n", printable(path), picture.width(),
+  print(format_text("{}: {} x {} pixels, {} bytes\n", printable(path), picture.width(),
                     picture.height(), bytes.size()));
 }
 

@@ -1,9 +1,8 @@
 #include "cli/look_grid.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "cephalo/core/format.h"
 #include "cephalo/view/head_links.h"
 #include "cli/look_words.h"
 #include "cli/terminal.h"
@@ -25,7 +24,7 @@ GridCell grid_cell(const LookRun& run, const HeadReport& head, dim_t cells,
                    const TerminalStyle& style) {
   GridCell cell{place_name(head), {}, {}};
   for (const LabelScore& label : head.labels) {
-    cell.labels.push_back(fmt::format("{} {}", name(label.label), short_weight(label.score)));
+    cell.labels.push_back(format_text("{} {}", name(label.label), short_weight(label.score)));
   }
   cell.map = draw_map(run.recording.pooled(head.layer, head.head, cells).largest, style);
   return cell;
@@ -102,10 +101,10 @@ std::vector<const HeadReport*> heads_to_show(const LookRun& run, dim_t width) {
 std::string map_caption(const LookRun& run, dim_t heads, const TerminalStyle& style) {
   const dim_t tokens = run.recording.tokens();
   const dim_t cells = grid_shape(heads, tokens, style.width).cells;
-  std::string out = fmt::format("row = query, looks at {} column = key", style.utf8 ? "→" : "->");
+  std::string out = format_text("row = query, looks at {} column = key", style.utf8 ? "→" : "->");
   out += (style.width < 70 ? "\n" : "   ") + legend(style) + "\n";
   if (cells == tokens) return out;
-  return out + wrapped(fmt::format("a cell shows the largest weight of about {0} x {0}",
+  return out + wrapped(format_text("a cell shows the largest weight of about {0} x {0}",
                                    (tokens + cells - 1) / cells),
                        static_cast<std::size_t>(style.width));
 }
@@ -137,10 +136,10 @@ std::string letter_table(const LookRun& run, const TerminalStyle& style) {
   for (dim_t begin = 0; begin < num_heads; begin += band) {
     const dim_t end = std::min(begin + band, num_heads);
     std::string line(kNames, ' ');
-    for (dim_t h = begin; h < end; ++h) line += padded(fmt::format("H{}", h), column);
+    for (dim_t h = begin; h < end; ++h) line += padded(format_text("H{}", h), column);
     out += without_end(line);
     for (dim_t l = 0; l < run.recording.num_layers(); ++l) {
-      line = padded(fmt::format("layer {}", l), kNames);
+      line = padded(format_text("layer {}", l), kNames);
       for (dim_t h = begin; h < end; ++h) line += padded(letters_of(run.at({l, h}), style), column);
       out += without_end(line);
     }

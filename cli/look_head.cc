@@ -1,10 +1,10 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cli/look_run.h"
 #include "cli/pieces.h"
 #include "cli/terminal.h"
@@ -18,7 +18,7 @@ constexpr dim_t kNumber = 5;  // and for a weight
 std::string row_name(const LookRun& run, dim_t token, const TerminalStyle& style) {
   const auto width = static_cast<std::size_t>(kLabel - 5);
   const std::string label = cut(run.labels[static_cast<std::size_t>(token)], width, style.utf8);
-  return fmt::format("{}{} {:>3} ", std::string(width - display_width(label), ' '), label, token);
+  return format_text("{}{} {:>3} ", std::string(width - display_width(label), ' '), label, token);
 }
 
 // Entropy of a row as a number of tokens.
@@ -38,7 +38,7 @@ std::string numbers_matrix(const LookRun& run, const HeadPlace& place, const Ter
   std::string names(kLabel, ' ');
   for (dim_t j = 0; j < tokens; ++j) {
     const std::string label = cut(run.labels[static_cast<std::size_t>(j)], kNumber - 1, style.utf8);
-    indices += fmt::format("{:<{}}", j, kNumber);
+    indices += format_text("{:<{}}", j, kNumber);
     names += label + std::string(kNumber - display_width(label), ' ');
   }
   indices.erase(indices.find_last_not_of(' ') + 1);
@@ -47,13 +47,13 @@ std::string numbers_matrix(const LookRun& run, const HeadPlace& place, const Ter
     out += row_name(run, i, style);
     for (dim_t j = 0; j < tokens; ++j) {
       const double weight = weights.at({0, i, j});
-      const std::string cell = fmt::format("{:<{}}", short_weight(weight), kNumber);
+      const std::string cell = format_text("{:<{}}", short_weight(weight), kNumber);
       out += j > i ? std::string(kNumber, ' ')
                    : (style.colours == ColourDepth::none
                           ? cell
                           : painted(" " + cell.substr(0, kNumber - 1), weight, style));
     }
-    out += fmt::format(" {:4.1f} of {}\n", effective_tokens(weights[0][i]), i + 1);
+    out += format_text(" {:4.1f} of {}\n", effective_tokens(weights[0][i]), i + 1);
   }
   return out;
 }
@@ -78,8 +78,8 @@ std::string shades_matrix(const LookRun& run, const HeadPlace& place, dim_t cell
 }
 
 std::string score_line(const char* what, const Score& score, const char* meaning) {
-  if (score.rows == 0) return fmt::format("  {:<18} -     {}\n", what, meaning);
-  return fmt::format("  {:<18} {:.3f} {}\n", what, score.value, meaning);
+  if (score.rows == 0) return format_text("  {:<18} -     {}\n", what, meaning);
+  return format_text("  {:<18} {:.3f} {}\n", what, score.value, meaning);
 }
 
 std::string metrics_table(const LookRun& run, const HeadReport& head) {
@@ -89,18 +89,18 @@ std::string metrics_table(const LookRun& run, const HeadReport& head) {
   out += score_line("sink", m.first, "on the first token");
   const double moved =
       first_token_share(run.recording, head.layer)[static_cast<std::size_t>(head.head)];
-  out += fmt::format("  {:<18} {:.3f} of what it adds comes from the first token\n",
+  out += format_text("  {:<18} {:.3f} of what it adds comes from the first token\n",
                      "  value-weighted", moved);
   out += score_line("current", m.current, "on itself");
   out += score_line("duplicate", m.duplicate, "on the same token earlier, in rows that have one");
   out += score_line("induction", m.induction, "on what followed the same token earlier");
   out += score_line("entropy", m.entropy, "from 0, one token alone, to 1, all alike");
-  out += fmt::format("  {:<18} {:.2f}  tokens that it looks at\n", "effective tokens",
+  out += format_text("  {:<18} {:.2f}  tokens that it looks at\n", "effective tokens",
                      m.effective_tokens);
-  out += fmt::format("  {:<18} {:.3f} largest weight of a row\n", "confidence", m.confidence);
-  out += fmt::format("  {:<18} {:.2f}  tokens back\n", "distance", m.distance);
+  out += format_text("  {:<18} {:.3f} largest weight of a row\n", "confidence", m.confidence);
+  out += format_text("  {:<18} {:.2f}  tokens back\n", "distance", m.distance);
   if (!head.probe) return out;
-  out += fmt::format("on the probe, {} random tokens twice, {} draws, seed {}\n", run.probe->length,
+  out += format_text("on the probe, {} random tokens twice, {} draws, seed {}\n", run.probe->length,
                      run.probe->draws, run.probe->seed);
   out += score_line("duplicate", head.probe->duplicate, "on the same token of the first copy");
   return out + score_line("induction", head.probe->induction, "on the token after it");
@@ -110,11 +110,11 @@ std::string metrics_table(const LookRun& run, const HeadReport& head) {
 
 std::string look_at_head(const LookRun& run, const HeadPlace& place, const TerminalStyle& style) {
   const HeadReport& head = run.at(place);
-  std::string out = bold(fmt::format("layer {} head {}", place.layer, place.head), style);
+  std::string out = bold(format_text("layer {} head {}", place.layer, place.head), style);
   for (const LabelScore& label : head.labels) {
-    out += fmt::format("  {} {:.2f}", name(label.label), label.score);
+    out += format_text("  {} {:.2f}", name(label.label), label.score);
   }
-  out += fmt::format("\nrow = query, looks at {} column = key\n", style.utf8 ? "→" : "->");
+  out += format_text("\nrow = query, looks at {} column = key\n", style.utf8 ? "→" : "->");
   const dim_t tokens = run.recording.tokens();
   const dim_t room = style.width - kLabel;
   const bool fits = tokens * kNumber + 12 <= room;
@@ -124,7 +124,7 @@ std::string look_at_head(const LookRun& run, const HeadPlace& place, const Termi
     out += legend(style) + "\n";
     const dim_t cells = std::min(tokens, room);
     if (cells < tokens) {
-      out += fmt::format("a cell shows the largest weight of about {0} x {0}; --json has all\n",
+      out += format_text("a cell shows the largest weight of about {0} x {0}; --json has all\n",
                          (tokens + cells - 1) / cells);
     }
     out += "\n" + shades_matrix(run, place, cells, style);

@@ -1,9 +1,9 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cli/look_grid.h"
 #include "cli/look_run.h"
 #include "cli/look_words.h"
@@ -22,7 +22,7 @@ std::string in_short(const Score& score) {
 std::string headline(const LookRun& run, const TerminalStyle& style) {
   const GptOptions& o = run.model.gpt.options();
   const std::string what = cut(
-      fmt::format("{}: {} layers x {} heads", printable(run.model_name), o.num_layers, o.num_heads),
+      format_text("{}: {} layers x {} heads", printable(run.model_name), o.num_layers, o.num_heads),
       static_cast<std::size_t>(style.width), style.utf8);
   const auto width = static_cast<std::size_t>(style.width);
   const std::string text = cut(on_one_line(run.text), width, style.utf8);
@@ -60,13 +60,13 @@ std::string token_table(const LookRun& run, const TerminalStyle& style) {
   }
   flush();
   if (listed < std::ssize(ids)) {
-    table += wrapped(fmt::format("the first {} of {} tokens; cephalo tokenize lists them all",
+    table += wrapped(format_text("the first {} of {} tokens; cephalo tokenize lists them all",
                                  listed, ids.size()),
                      static_cast<std::size_t>(style.width));
   }
   if (run.begun) {
     table +=
-        wrapped(fmt::format("{} was prepended, as every text starts with it; --no-begin omits it",
+        wrapped(format_text("{} was prepended, as every text starts with it; --no-begin omits it",
                             run.labels[0]),
                 static_cast<std::size_t>(style.width));
   }
@@ -83,7 +83,7 @@ std::string next_tokens(const LookRun& run, const TerminalStyle& style) {
   const dim_t bar =
       std::clamp(style.width - static_cast<dim_t>(width) - kBeside, dim_t{1}, kLongest);
   for (const Prediction& p : run.predictions) {
-    out += fmt::format("  {}  {:5.1f} %  {}\n", padded(in_quotes(run.model.piece(p.id)), width),
+    out += format_text("  {}  {:5.1f} %  {}\n", padded(in_quotes(run.model.piece(p.id)), width),
                        100.0 * p.probability, draw_bar(p.probability, bar, style));
   }
   return out;
@@ -96,7 +96,7 @@ std::string notes(const LookRun& run, const TerminalStyle& style) {
            wrapped("Induction and duplicate need a context of 51 tokens to be probed for.", width);
   }
   const std::string probe =
-      fmt::format("Induction and duplicate come from {} random tokens, twice; {} draws, seed {}.",
+      format_text("Induction and duplicate come from {} random tokens, twice; {} draws, seed {}.",
                   run.probe->length, run.probe->draws, run.probe->seed);
   return wrapped(kDisclaimer, width) + wrapped(probe, width);
 }
@@ -104,7 +104,7 @@ std::string notes(const LookRun& run, const TerminalStyle& style) {
 std::string labels_in_words(const HeadReport& head) {
   std::string words;
   for (const LabelScore& label : head.labels) {
-    words += fmt::format("{}{} {:.2f}", words.empty() ? "" : ", ", name(label.label), label.score);
+    words += format_text("{}{} {:.2f}", words.empty() ? "" : ", ", name(label.label), label.score);
   }
   return words;
 }
@@ -116,7 +116,7 @@ std::string numbers_of(const LookRun& run, const HeadReport& head, const Termina
   const auto both = [&](const Score& here, const Score ProbeScores::*probe) {
     return (head.probe ? in_short((*head.probe).*probe) : "-") + "/" + in_short(here);
   };
-  std::string out = fmt::format(
+  std::string out = format_text(
       "{:<7}{:>8} {:>4} {:>7} {:>9} {:>9} {:>7} {:>6.1f} {:>7} {:>8.1f}\n", place_name(head),
       in_short(m.previous), in_short(m.first), in_short(m.current),
       both(m.duplicate, &ProbeScores::duplicate), both(m.induction, &ProbeScores::induction),
@@ -168,13 +168,13 @@ std::string look_at_token(const LookRun& run, dim_t token, std::optional<dim_t> 
                           const TerminalStyle& style) {
   const auto at = [&](dim_t k) { return static_cast<std::size_t>(k); };
   std::string out = headline(run, style);
-  out += fmt::format("what token {} {} looks at\n", token, run.pieces[at(token)]);
+  out += format_text("what token {} {} looks at\n", token, run.pieces[at(token)]);
   std::string others;
   for (dim_t k = 0; k < run.recording.tokens(); ++k) {
     if (k == token || run.recording.ids()[at(k)] != run.recording.ids()[at(token)]) continue;
-    others += fmt::format("{}--token {}", others.empty() ? "" : ", ", k);
+    others += format_text("{}--token {}", others.empty() ? "" : ", ", k);
   }
-  if (!others.empty()) out += fmt::format("it is in the text more than once: {}\n", others);
+  if (!others.empty()) out += format_text("it is in the text more than once: {}\n", others);
   out += "\n";
   for (dim_t l = layer.value_or(0); l < (layer ? *layer + 1 : run.recording.num_layers()); ++l) {
     const Tensor weights = run.recording.weights(l, {.rows = {token}});
@@ -189,12 +189,12 @@ std::string look_at_token(const LookRun& run, dim_t token, std::optional<dim_t> 
       for (const dim_t j : keys) {
         const double weight = weights.at({h, 0, j});
         const std::string label = cut(run.labels[at(j)], 14, style.utf8);
-        const std::string cell = fmt::format(" {} {} ", label, short_weight(weight));
+        const std::string cell = format_text(" {} {} ", label, short_weight(weight));
         used += display_width(cell);
         if (used > static_cast<std::size_t>(style.width)) break;
         line += painted(cell, weight, style);
       }
-      out += without_end(fmt::format("{:<7}{}", place_name(l, h), line));
+      out += without_end(format_text("{:<7}{}", place_name(l, h), line));
     }
   }
   return out;

@@ -1,10 +1,9 @@
 #include "cli/look_words.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 
+#include "cephalo/core/format.h"
 #include "cli/pieces.h"
 #include "cli/terminal.h"
 
@@ -20,7 +19,7 @@ std::string link_text(const LookRun& run, const Link& link, const TerminalStyle&
   const auto label = [&](dim_t token) {
     return cut(run.labels[static_cast<std::size_t>(token)], kLongest, style.utf8);
   };
-  return fmt::format("{} {} {} {}", label(link.query), style.utf8 ? "→" : "->", label(link.key),
+  return format_text("{} {} {} {}", label(link.query), style.utf8 ? "→" : "->", label(link.key),
                      short_weight(link.weight));
 }
 
@@ -51,13 +50,13 @@ std::vector<std::string> scores_in_words(const LookRun& run, const LabelExample&
     const HeadReport& head = *example.head;
     const double share =
         first_token_share(run.recording, head.layer)[static_cast<std::size_t>(head.head)];
-    return {fmt::format("{:.2f} on the first token,", example.label_score),
-            fmt::format("{:.2f} of what it adds", share)};
+    return {format_text("{:.2f} on the first token,", example.label_score),
+            format_text("{:.2f} of what it adds", share)};
   }
-  const std::string score = fmt::format("{:.2f}", example.label_score);
+  const std::string score = format_text("{:.2f}", example.label_score);
   if (!comes_from_probe(label)) return {score};
   if (example.here.rows == 0) return {score + " on the probe;", "nothing repeats here"};
-  const std::string here = fmt::format("{:.2f} here,", example.here.value);
+  const std::string here = format_text("{:.2f} here,", example.here.value);
   if (example.used) return {here, score + " on the probe"};
   return {here, score + " on the probe:", "not used by this text"};
 }
@@ -76,7 +75,7 @@ std::string links_of(const LookRun& run, const LabelExample& example, HeadLabel 
 }  // namespace
 
 std::string place_name(dim_t layer, dim_t head) {
-  return fmt::format("L{} H{}", layer, head);
+  return format_text("L{} H{}", layer, head);
 }
 std::string place_name(const HeadReport& head) {
   return place_name(head.layer, head.head);
@@ -144,13 +143,13 @@ std::string what_one_sees(const LookRun& run, const TerminalStyle& style) {
     if (label == HeadLabel::sink || label == HeadLabel::diffuse) continue;
     const std::vector<LabelExample> examples = label_examples(run.heads, label);
     if (examples.empty() || !examples.front().used) continue;
-    seen.push_back(fmt::format("{}{} {}", place_name(*examples.front().head),
+    seen.push_back(format_text("{}{} {}", place_name(*examples.front().head),
                                seen.empty() ? " looks" : "", in_words(label)));
   }
   text += seen.empty() ? "No pattern that has a name stands out here" : "Here " + listed(seen);
   if (!run.predictions.empty()) {
     const Prediction& next = run.predictions.front();
-    text += fmt::format("; the likeliest next token is {} ({:.0f} %)",
+    text += format_text("; the likeliest next token is {} ({:.0f} %)",
                         in_quotes(run.model.piece(next.id)), 100.0 * next.probability);
   }
   return wrapped(text + ".", static_cast<std::size_t>(style.width));
@@ -163,8 +162,8 @@ std::string label_lines(const LookRun& run, const TerminalStyle& style) {
     const std::vector<LabelExample> examples = label_examples(run.heads, label);
     if (examples.empty()) continue;
     std::vector<std::string> words = scores_in_words(run, examples.front(), label);
-    if (examples.size() > 1) words.push_back(fmt::format("(and {} more)", examples.size() - 1));
-    out += letter_of(label, style) + " " + bold(fmt::format("{:<10}", name(label)), style) + " " +
+    if (examples.size() > 1) words.push_back(format_text("(and {} more)", examples.size() - 1));
+    out += letter_of(label, style) + " " + bold(format_text("{:<10}", name(label)), style) + " " +
            in_lines(place_name(*examples.front().head), words, kColumn,
                     static_cast<std::size_t>(style.width)) +
            "\n" + links_of(run, examples.front(), label, style);

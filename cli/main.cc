@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/version.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -27,7 +27,7 @@ constexpr int kBadUsage = 2;
 
 int complain(const std::string& message, int status) {
   // Nobody may be listening; the status still tells.
-  static_cast<void>(std::fputs(fmt::format("error: {}\n", printable(message)).c_str(), stderr));
+  static_cast<void>(std::fputs(format_text("error: {}\n", printable(message)).c_str(), stderr));
   return status;
 }
 
@@ -89,14 +89,14 @@ std::string unknown_word(const CLI::App& app, const std::string& wrong) {
     }
   }
   const bool is_verb = !is_flag && app.get_parent() == nullptr;
-  const std::string unknown = fmt::format("unknown {} '{}'",
+  const std::string unknown = format_text("unknown {} '{}'",
                                           is_flag   ? "flag"
                                           : is_verb ? "command"
                                                     : "word",
                                           printable(wrong));
-  if (!nearest.empty()) return fmt::format("{} (did you mean {}?)", unknown, nearest);
+  if (!nearest.empty()) return format_text("{} (did you mean {}?)", unknown, nearest);
   if (!is_verb) return unknown;
-  return fmt::format("{}; there are {}", unknown, fmt::join(known_names(app, false), ", "));
+  return format_text("{}; there are {}", unknown, joined(known_names(app, false), ", "));
 }
 
 // "cephalo look The cat" -> how it was meant, where a verb takes one text; "" elsewhere
@@ -109,7 +109,7 @@ std::string text_in_quotes(const CLI::App& app, const std::vector<std::string>& 
       if (word.starts_with("-")) return "";
       text += " " + word;
     }
-    return fmt::format("; a text of several words needs quotes: cephalo {} \"{}\"", app.get_name(),
+    return format_text("; a text of several words needs quotes: cephalo {} \"{}\"", app.get_name(),
                        printable(text));
   }
   return "";
@@ -143,7 +143,7 @@ int complain_of_usage(const CLI::App& program, const std::string& message) {
        chosen = chosen.front()->get_subcommands()) {
     words += " " + chosen.front()->get_name();
   }
-  return complain(fmt::format("{}; see {} --help", message, words), kBadUsage);
+  return complain(format_text("{}; see {} --help", message, words), kBadUsage);
 }
 
 int run(int argc, char** argv) {

@@ -1,13 +1,12 @@
 #include "cli/mask_words.h"
 
-#include <fmt/format.h>
-
 #include <cctype>
 #include <charconv>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cephalo/io/npy.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -32,7 +31,7 @@ class MaskParser {
   using Argument = std::variant<double, std::string, std::vector<double>>;
 
   [[noreturn]] void complain(const std::string& expected) const {
-    throw UsageError(fmt::format("--mask: expected {} at character {} of '{}'", expected, at_ + 1,
+    throw UsageError(format_text("--mask: expected {} at character {} of '{}'", expected, at_ + 1,
                                  printable(text_)));
   }
 
@@ -105,7 +104,7 @@ class MaskParser {
 
     bool more() const { return next_ < given_.size(); }
     void end() const {
-      if (more()) throw UsageError(fmt::format("--mask: {}() has too many arguments", part_));
+      if (more()) throw UsageError(format_text("--mask: {}() has too many arguments", part_));
     }
     dim_t integer() {
       const Argument& a = take();
@@ -138,7 +137,7 @@ class MaskParser {
 
    private:
     const Argument& take() {
-      if (!more()) throw UsageError(fmt::format("--mask: {}() needs more arguments", part_));
+      if (!more()) throw UsageError(format_text("--mask: {}() needs more arguments", part_));
       return given_[next_++];
     }
     dim_t whole(double value) const {
@@ -147,7 +146,7 @@ class MaskParser {
     }
     [[noreturn]] void wrong(const char* expected) const {
       throw UsageError(
-          fmt::format("--mask: argument {} of {}() must be {}", next_, part_, expected));
+          format_text("--mask: argument {} of {}() must be {}", next_, part_, expected));
     }
 
     std::string part_;
@@ -197,7 +196,7 @@ class MaskParser {
     if (name == "keep") return keep(read_npy(a.text()));
     if (name == "drop") return drop(read_npy(a.text()));
     if (name == "bias") return bias(read_npy(a.text()));
-    throw UsageError(fmt::format(
+    throw UsageError(format_text(
         "--mask: there is no {}(); there are causal, window, lengths, positions, alibi, documents, "
         "keep, drop and bias",
         printable(name)));

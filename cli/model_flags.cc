@@ -1,10 +1,9 @@
 #include "cli/model_flags.h"
 
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cephalo/model/builtin.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -34,7 +33,7 @@ TextModel ModelFlags::load() const {
   std::vector<std::string> warnings;
   TextModel model = load_text_model(folder, options, &warnings);
   for (const std::string& warning : warnings) {
-    static_cast<void>(std::fputs(fmt::format("warning: {}\n", printable(warning)).c_str(), stderr));
+    static_cast<void>(std::fputs(format_text("warning: {}\n", printable(warning)).c_str(), stderr));
   }
   return model;
 }

@@ -1,11 +1,10 @@
 #include "cli/numbers.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cmath>
 #include <system_error>
 
+#include "cephalo/core/format.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
@@ -25,7 +24,7 @@ std::int64_t parse_integer(const std::string& flag, const std::string& text, std
   std::int64_t value = 0;
   if (!parse_whole(text, value) || value < low || value > high) {
     throw UsageError(
-        fmt::format("{}: '{}' is not a whole number from {} to {}", flag, text, low, high));
+        format_text("{}: '{}' is not a whole number from {} to {}", flag, text, low, high));
   }
   return value;
 }
@@ -34,7 +33,7 @@ std::uint64_t parse_seed(const std::string& flag, const std::string& text) {
   std::uint64_t value = 0;
   if (!parse_whole(text, value)) {
     throw UsageError(
-        fmt::format("{}: '{}' is not a whole number from 0 to {}", flag, text, UINT64_MAX));
+        format_text("{}: '{}' is not a whole number from 0 to {}", flag, text, UINT64_MAX));
   }
   return value;
 }
@@ -42,7 +41,7 @@ std::uint64_t parse_seed(const std::string& flag, const std::string& text) {
 double parse_probability(const std::string& flag, const std::string& text) {
   double value = 0.0;
   if (!parse_whole(text, value) || !(value >= 0.0 && value < 1.0)) {
-    throw UsageError(fmt::format("{}: '{}' is not a number from 0 to below 1", flag, text));
+    throw UsageError(format_text("{}: '{}' is not a number from 0 to below 1", flag, text));
   }
   return value;
 }
@@ -50,7 +49,7 @@ double parse_probability(const std::string& flag, const std::string& text) {
 double parse_positive(const std::string& flag, const std::string& text) {
   double value = 0.0;
   if (!parse_whole(text, value) || !std::isfinite(value) || !(value > 0.0)) {
-    throw UsageError(fmt::format("{}: '{}' is not a number above 0", flag, text));
+    throw UsageError(format_text("{}: '{}' is not a number above 0", flag, text));
   }
   return value;
 }
@@ -58,7 +57,7 @@ double parse_positive(const std::string& flag, const std::string& text) {
 double parse_tolerance(const std::string& flag, const std::string& text) {
   double value = 0.0;
   if (!parse_whole(text, value) || !std::isfinite(value) || !(value >= 0.0)) {
-    throw UsageError(fmt::format("{}: '{}' is not a number from 0 on", flag, text));
+    throw UsageError(format_text("{}: '{}' is not a number from 0 on", flag, text));
   }
   return value;
 }

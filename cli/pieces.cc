@@ -1,9 +1,8 @@
 #include "cli/pieces.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "cephalo/core/format.h"
 #include "cephalo/text/pre_split.h"
 #include "cli/terminal.h"
 
@@ -18,7 +17,7 @@ std::string escaped(std::string_view character) {
   if (character == "\t") return "\\t";
   if (!control && printable(character) == character) return std::string(character);
   std::string out;
-  for (const char c : character) out += fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+  for (const char c : character) out += format_text("\\x{:02X}", static_cast<unsigned char>(c));
   return out;
 }
 

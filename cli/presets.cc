@@ -1,6 +1,5 @@
 #include "cephalo/model/presets.h"
-
-#include <fmt/format.h>
+#include "cephalo/core/format.h"
 
 #include <string>
 
@@ -14,13 +13,13 @@ namespace {
 
 void print_presets() {
   std::string table =
-      fmt::format("{:<12} {:<16} {:>6} {:>7} {:>5} {:>8} {:>7} {:>15}\n", "preset", "also called",
+      format_text("{:<12} {:<16} {:>6} {:>7} {:>5} {:>8} {:>7} {:>15}\n", "preset", "also called",
                   "layers", "d_model", "heads", "head_dim", "context", "parameters");
   for (const ModelSizes& sizes : model_sizes()) {
     const std::string also = *sizes.other_name == '\0'
                                  ? sizes.parameters
-                                 : fmt::format("{}, {}", sizes.other_name, sizes.parameters);
-    table += fmt::format("{:<12} {:<16} {:>6} {:>7} {:>5} {:>8} {:>7} {:>15}\n", sizes.name, also,
+                                 : format_text("{}, {}", sizes.other_name, sizes.parameters);
+    table += format_text("{:<12} {:<16} {:>6} {:>7} {:>5} {:>8} {:>7} {:>15}\n", sizes.name, also,
                          sizes.num_layers, sizes.d_model, sizes.num_heads,
                          sizes.d_model / sizes.num_heads, sizes.context_length,
                          with_commas(parameter_count(gpt_preset(sizes.name))));

@@ -1,9 +1,9 @@
-#include <fmt/format.h>
 
 #include <memory>
 #include <string>
 
 #include "cephalo/attention/layer/layer_file.h"
+#include "cephalo/core/format.h"
 #include "cephalo/io/npy.h"
 #include "cli/layer_flags.h"
 #include "cli/mask_words.h"
@@ -35,14 +35,14 @@ void run(const Flags& flags) {
   if (!flags.kv.empty()) call.kv = &kv;
   const Tensor y = layer(x, call);
   std::string line =
-      fmt::format("{} {} -> {} {}", printable(flags.input), to_tuple_string(x.shape()),
+      format_text("{} {} -> {} {}", printable(flags.input), to_tuple_string(x.shape()),
                   printable(flags.output), to_tuple_string(y.shape()));
   write_npy(flags.output, y, flags.force);
   if (!flags.weights.empty()) {
     const Trace trace = layer.trace(x, call);
     const Step& weights = trace.at("weights");
     write_npy(flags.weights, weights.value, flags.force);
-    line += fmt::format(", {} {}", printable(flags.weights), to_tuple_string(weights.shape));
+    line += format_text(", {} {}", printable(flags.weights), to_tuple_string(weights.shape));
   }
   print(line + "\n");
 }

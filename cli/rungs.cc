@@ -1,10 +1,9 @@
 #include "cli/rungs.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
+#include "cephalo/core/format.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 
@@ -36,7 +35,7 @@ int parse_rung(const std::string& text) {
     }
   }
   throw UsageError(
-      fmt::format("--rung: '{}' is not 1 to 8 or one of simple, self, causal, wrapper, multi-head, "
+      format_text("--rung: '{}' is not 1 to 8 or one of simple, self, causal, wrapper, multi-head, "
                   "bidirectional, fused, pipeline",
                   printable(text)));
 }

@@ -1,6 +1,5 @@
 #include "cli/terminal.h"
 
-#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
+#include "cephalo/core/format.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
@@ -78,7 +78,7 @@ TerminalStyle terminal_style() {
 }
 
 std::string bold(std::string_view text) {
-  return wants_colour() ? fmt::format("\x1b[1m{}\x1b[0m", text) : std::string(text);
+  return wants_colour() ? format_text("\x1b[1m{}\x1b[0m", text) : std::string(text);
 }
 
 std::size_t display_width(std::string_view text) {
@@ -119,14 +119,14 @@ void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t 
   const double share = static_cast<double>(done_bytes) / static_cast<double>(all_bytes);
   const auto filled = static_cast<std::size_t>(share * static_cast<double>(kWidth));
   const std::string bar = std::string(filled, '#') + std::string(kWidth - filled, '.');
-  const std::string line = fmt::format("\r{} [{}] {} of {} MiB{}", what, bar, done_bytes / kMiB,
+  const std::string line = format_text("\r{} [{}] {} of {} MiB{}", what, bar, done_bytes / kMiB,
                                        all_bytes / kMiB, done_bytes == all_bytes ? "\n" : "");
   static_cast<void>(std::fputs(line.c_str(), stderr));
 }
 
 void show_status(std::string_view what) {
   if (isatty(STDERR_FILENO) != 1) return;
-  static_cast<void>(std::fputs(fmt::format("\r\x1b[K{}", what).c_str(), stderr));
+  static_cast<void>(std::fputs(format_text("\r\x1b[K{}", what).c_str(), stderr));
 }
 
 void print(std::string_view text) {

@@ -1,11 +1,10 @@
 #include "cli/text_input.h"
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <cstdio>
 
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/io/file.h"
 #include "cli/verbs.h"
 
@@ -16,7 +15,7 @@ namespace {
 constexpr std::int64_t kMostBytes = 16 << 20;
 
 [[noreturn]] void refuse_size(const std::string& from) {
-  throw Error(Error::Kind::value, fmt::format("{}: is longer than the {} MiB that a text may have",
+  throw Error(Error::Kind::value, format_text("{}: is longer than the {} MiB that a text may have",
                                               from, kMostBytes >> 20));
 }
 
@@ -57,11 +56,11 @@ std::string TextInput::read() const {
   const bool given = option_->count() > 0;
   if (given && !file_.empty()) {
     throw UsageError(
-        fmt::format("--file: a {} is given too; one of them is enough", option_->get_name()));
+        format_text("--file: a {} is given too; one of them is enough", option_->get_name()));
   }
   if (!given && file_.empty()) {
     throw UsageError(
-        fmt::format("say a {}, - for stdin, or a file with --file; see cephalo {} --help",
+        format_text("say a {}, - for stdin, or a file with --file; see cephalo {} --help",
                     option_->get_name(), verb_->get_name()));
   }
   if (!given) return without_last_line_end(all_of_file(file_));

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -7,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cephalo/text/byte_alphabet.h"
 #include "cli/pieces.h"
 #include "cli/terminal.h"
@@ -38,7 +38,7 @@ std::string text_of(const Flags& flags) {
 }
 
 std::string heading(const Bpe& bpe, std::size_t tokens, std::size_t bytes) {
-  return fmt::format("{} token{} of {} byte{}, vocabulary of {}\n", tokens, tokens == 1 ? "" : "s",
+  return format_text("{} token{} of {} byte{}, vocabulary of {}\n", tokens, tokens == 1 ? "" : "s",
                      bytes, bytes == 1 ? "" : "s", bpe.vocab_size());
 }
 
@@ -49,7 +49,7 @@ void print_as_text(const Bpe& bpe, const std::vector<TokenId>& ids, std::size_t 
   const std::size_t position_width = std::to_string(ids.size()).size();
   const std::size_t id_width = std::to_string(bpe.vocab_size() - 1).size();
   for (std::size_t k = 0; k < ids.size(); ++k) {
-    out += fmt::format("{:>{}}  {:>{}}  {}\n", k, position_width, ids[k], id_width,
+    out += format_text("{:>{}}  {:>{}}  {}\n", k, position_width, ids[k], id_width,
                        in_quotes(bpe.token(ids[k])));
     if (out.size() < kAtOnce) continue;
     print(out);
@@ -81,7 +81,7 @@ std::vector<TokenId> parse_ids(const std::string& text) {
     if (error != std::errc() || rest != text.data() + end) {
       const std::string word = text.substr(at, std::min<std::size_t>(end - at, 40));
       throw UsageError(
-          fmt::format("--decode: '{}' is no token id (id {} of the list)", word, ids.size()));
+          format_text("--decode: '{}' is no token id (id {} of the list)", word, ids.size()));
     }
     ids.push_back(id);
     at = text.find_first_not_of(kBetween, end);

@@ -1,11 +1,10 @@
 #include "cli/tokenize_train.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cephalo/text/bpe_trainer.h"
 #include "cli/layer_flags.h"
 #include "cli/numbers.h"
@@ -55,7 +54,7 @@ Bpe learn(const Flags& flags, const BpeTrainOptions& options, std::int64_t all_b
     if (done == all) {
       show_status("");
     } else if (done % 64 == 0) {
-      show_status(fmt::format("learning: {} of {} tokens", done, all));
+      show_status(format_text("learning: {} of {} tokens", done, all));
     }
   });
 }
@@ -79,21 +78,21 @@ void train(const Flags& flags) {
   const BpeTrainOptions options = parse(flags);
   for (const std::string& path : flags.corpus) {
     for (const char* name : {"vocab.json", "merges.txt"}) {
-      check_output(fmt::format("{}/{}", flags.output, name), path);
+      check_output(format_text("{}/{}", flags.output, name), path);
     }
   }
   const std::int64_t all_bytes = bytes_of(flags.corpus);
   const Bpe bpe = learn(flags, options, all_bytes);
   bpe.save(flags.output, flags.force);
   const std::int64_t tokens = count_tokens(bpe, flags.corpus, all_bytes);
-  std::string line = fmt::format("{}: {} tokens, {} merges", printable(flags.output),
+  std::string line = format_text("{}: {} tokens, {} merges", printable(flags.output),
                                  bpe.vocab_size(), bpe.merges().size());
   if (tokens > 0) {
-    line += fmt::format("; the corpus is {} tokens, {:.2f} bytes each", tokens,
+    line += format_text("; the corpus is {} tokens, {:.2f} bytes each", tokens,
                         static_cast<double>(all_bytes) / static_cast<double>(tokens));
   }
   if (bpe.vocab_size() < options.vocab_size) {
-    line += fmt::format("\nfewer than {}: no other pair is met {} times", options.vocab_size,
+    line += format_text("\nfewer than {}: no other pair is met {} times", options.vocab_size,
                         options.min_count);
   }
   print(line + "\n");

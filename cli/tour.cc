@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -6,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "cephalo/core/format.h"
 #include "cli/terminal.h"
 #include "cli/tour_tables.h"
 #include "cli/verbs.h"
@@ -33,7 +33,7 @@ std::string overview() {
   out += "  cephalo trace            the six steps on \"The cat sat on the mat\"\n";
   out += "  cephalo trace --picture  a width cut into heads, and what the axes do\n";
   for (const Stop& stop : kStops) {
-    out += fmt::format("  {:<24} {}\n", fmt::format("cephalo tour {}", stop.name), stop.about);
+    out += format_text("  {:<24} {}\n", format_text("cephalo tour {}", stop.name), stop.about);
   }
   out += "  cephalo look TEXT        what the heads of a trained model look at\n";
   return out + "\ndocs/tour.md goes the same way, with explanations.\n";
@@ -46,12 +46,12 @@ void tour(const std::string& wanted) {
   if (stop == kStops.end()) {
     std::string known;
     for (const Stop& s : kStops) known += (known.empty() ? "" : ", ") + std::string(s.name);
-    throw UsageError(fmt::format("NAME: '{}' is not one of {}", printable(wanted), known));
+    throw UsageError(format_text("NAME: '{}' is not one of {}", printable(wanted), known));
   }
   const auto* next = std::next(stop);
   print(stop->table() + (next == kStops.end()
                              ? "\nnext: cephalo look \"The cat sat on the mat\"\n"
-                             : fmt::format("\nnext: cephalo tour {}\n", next->name)));
+                             : format_text("\nnext: cephalo tour {}\n", next->name)));
 }
 
 }  // namespace

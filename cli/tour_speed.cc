@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cephalo/core/random.h"
 #include "cephalo/learn/ladder.h"
 #include "cli/tour_tables.h"
@@ -112,7 +112,7 @@ FastMultiHeadAttention with_parameters_of(const EasyMultiHeadAttention& easy) {
 }
 
 std::string class_row(const std::string& label, const std::string& easy, const std::string& fast) {
-  return fmt::format("{:<11} {:<29} {}\n", label, easy, fast);
+  return format_text("{:<11} {:<29} {}\n", label, easy, fast);
 }
 
 // The formulas of both traces; one line for a step, but q, k and v where they are made.
@@ -136,18 +136,18 @@ std::string tour_split() {
   const std::vector<CausalAttention> heads = separate_heads();
   const MultiHeadAttention together = stacked(heads);
   std::string out = "12 heads of 64, width 768, parameters laid out once: prepare()\n";
-  out += fmt::format("{:>6}  {:<26} {}\n", "", "rung 4: a list of heads", "rung 5: one, split");
-  out += fmt::format("{:>6}  {:<26} {}\n", "tokens", "12 calls, 12 products", "1 call, 1 product");
+  out += format_text("{:>6}  {:<26} {}\n", "", "rung 4: a list of heads", "rung 5: one, split");
+  out += format_text("{:>6}  {:<26} {}\n", "tokens", "12 calls, 12 products", "1 call, 1 product");
   double largest = 0.0;
   for (const dim_t tokens : {1, 16, 256}) {
     const Tensor x = TorchGenerator(7).randn({1, tokens, kWidth});
     largest = std::max(largest, largest_difference(call_in_turn(heads, x), together(x)));
     const Times best = side_by_side(
         kRuns, [&] { call_in_turn(heads, x); }, [&] { together(x); });
-    out += fmt::format("{:>6}  {:<26} {:.2f} ms\n", tokens, fmt::format("{:.2f} ms", best.left),
+    out += format_text("{:>6}  {:<26} {:.2f} ms\n", tokens, format_text("{:.2f} ms", best.left),
                        best.right);
   }
-  return out + fmt::format("largest difference of the outputs: {}\n", largest);
+  return out + format_text("largest difference of the outputs: {}\n", largest);
 }
 
 std::string tour_classes() {
@@ -160,8 +160,8 @@ std::string tour_classes() {
   const Tensor six = TorchGenerator(7).randn({1, 6, kWidth});
   out += steps_side_by_side(easy.trace(six), fast.trace(six));
   out += class_row("matrices", "3 of (768, 768), 1 out", "1 of (2304, 768), 1 out");
-  out += class_row("parameters", fmt::format("{}", easy.parameter_count()),
-                   fmt::format("{}", fast.parameter_count()));
+  out += class_row("parameters", format_text("{}", easy.parameter_count()),
+                   format_text("{}", fast.parameter_count()));
   out += class_row("mask", "none", "a tensor, 0 = hidden");
 
   const Tensor x = TorchGenerator(7).randn({1, 256, kWidth});
@@ -171,14 +171,14 @@ std::string tour_classes() {
     const Times best = side_by_side(
         runs, [&] { easy(x, call); }, [&] { fast(x, call); });
     out +=
-        class_row(label, fmt::format("{:.1f} ms", best.left), fmt::format("{:.1f} ms", best.right));
+        class_row(label, format_text("{:.1f} ms", best.left), format_text("{:.1f} ms", best.right));
   };
   times("reference", Engine::reference, 3);
   times("fused", Engine::fused, kRuns);
   easy.prepare();
   fast.prepare();
   times("prepared", Engine::fused, kRuns);
-  return out + fmt::format("largest difference of the outputs: {}\n",
+  return out + format_text("largest difference of the outputs: {}\n",
                            largest_difference(easy(x), fast(x)));
 }
 

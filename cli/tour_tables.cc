@@ -1,11 +1,10 @@
 #include "cli/tour_tables.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/print.h"
 #include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
@@ -59,8 +58,8 @@ std::string tour_strides() {
   const Tensor t = Tensor::of({{0, 1, 2, 3, 4, 5}, {6, 7, 8, 9, 10, 11}});
   const auto line = [](const char* what, const TensorView& v) {
     const std::string walk = to_string(v.strides());
-    return fmt::format("{:<22} shape {:<10} strides {}\n", what, to_string(v.shape()),
-                       v.is_contiguous() ? fmt::format("{:<10} in reading order", walk) : walk);
+    return format_text("{:<22} shape {:<10} strides {}\n", what, to_string(v.shape()),
+                       v.is_contiguous() ? format_text("{:<10} in reading order", walk) : walk);
   };
   const TensorView split_view = view(t, {2, 3, 2});
   const TensorView turned = transpose(split_view, 0, 1);
@@ -70,7 +69,7 @@ std::string tour_strides() {
   try {
     view(turned, {6, 2});
   } catch (const Error& error) {
-    out += fmt::format("view(transposed, {{6, 2}}) says:\n  {}\n", error.what());
+    out += format_text("view(transposed, {{6, 2}}) says:\n  {}\n", error.what());
   }
   return out;
 }
@@ -79,26 +78,26 @@ std::string tour_strides() {
 std::string tour_matrices() {
   SelfAttention layer({.d_in = 3, .d_out = 2, .seed = 789});
   const Trace trace = layer.trace(journey());
-  std::string out = fmt::format("the query of \"journey\" is x[1] W_query: {}\n",
+  std::string out = format_text("the query of \"journey\" is x[1] W_query: {}\n",
                                 to_string(trace.at("q").value[1]));
   out +=
-      fmt::format("{:<8} {:>18} {:>8} {:>8} {:>18}\n", "token", "key", "q . k", "weight", "value");
+      format_text("{:<8} {:>18} {:>8} {:>8} {:>18}\n", "token", "key", "q . k", "weight", "value");
   dim_t j = 0;
   for (const std::string& word : split_words(kJourney)) {
-    out += fmt::format("{:<8} {:>18} {:>8.4f} {:>8.4f} {:>18}\n", word,
+    out += format_text("{:<8} {:>18} {:>8.4f} {:>8.4f} {:>18}\n", word,
                        to_string(trace.at("k").value[j]), trace.at("scores").value.at({1, j}),
                        trace.at("weights").value.at({1, j}), to_string(trace.at("v").value[j]));
     ++j;
   }
-  return out + fmt::format("the mean of the values by these weights is {}\n",
+  return out + format_text("the mean of the values by these weights is {}\n",
                            to_string(trace.at("context").value[1]));
 }
 
 // 64 random queries over 64 random keys, with and without the division.
 std::string tour_scale() {
   std::string out =
-      fmt::format("{:>8} | {:<19} | {:<19}\n", "", "largest weight", "slope left, 1 - sum w^2");
-  out += fmt::format("{:>8} | {:>9} {:>9} | {:>9} {:>9}\n", "head_dim", "unscaled", "scaled",
+      format_text("{:>8} | {:<19} | {:<19}\n", "", "largest weight", "slope left, 1 - sum w^2");
+  out += format_text("{:>8} | {:>9} {:>9} | {:>9} {:>9}\n", "head_dim", "unscaled", "scaled",
                      "unscaled", "scaled");
   for (const dim_t head_dim : {4, 16, 64, 256}) {
     TorchGenerator generator(123);
@@ -107,7 +106,7 @@ std::string tour_scale() {
     const Softness unscaled =
         softness_of(attend(q, k, k, {}, {.scale = 1.0, .return_weights = true}).weights);
     const Softness scaled = softness_of(attend(q, k, k, {}, {.return_weights = true}).weights);
-    out += fmt::format("{:>8} | {:>9.3f} {:>9.3f} | {:>9.3f} {:>9.3f}\n", head_dim,
+    out += format_text("{:>8} | {:>9.3f} {:>9.3f} | {:>9.3f} {:>9.3f}\n", head_dim,
                        unscaled.largest, scaled.largest, unscaled.slope, scaled.slope);
   }
   return out;
@@ -116,7 +115,7 @@ std::string tour_scale() {
 // Change the last token, look at the five before it.
 std::string tour_mask() {
   std::string out =
-      fmt::format("{:<16} {}\n", "mask", "change of tokens 0 to 4 when token 5 changes");
+      format_text("{:<16} {}\n", "mask", "change of tokens 0 to 4 when token 5 changes");
   for (const bool hides : {false, true}) {
     MultiHeadAttention layer({.d_in = 3, .d_out = 4, .num_heads = 2, .causal = hides, .seed = 123});
     layer.eval();
@@ -124,7 +123,7 @@ std::string tour_mask() {
     const Tensor before = layer(x);
     x.set({5, 0}, 9.0);
     const Tensor after = layer(x);
-    out += fmt::format("{:<16} {:.4f}\n", hides ? "causal" : "none",
+    out += format_text("{:<16} {:.4f}\n", hides ? "causal" : "none",
                        largest_difference(before, after, 5));
   }
   return out + "\n" + (causal() & window(2, 0)).draw(6, 6);
@@ -132,7 +131,7 @@ std::string tour_mask() {
 
 // One matrix of weights is one mean; more heads are more means at once.
 std::string tour_heads() {
-  std::string out = fmt::format("{:>5} {:>8} {:>10} {}\n", "heads", "head_dim", "parameters",
+  std::string out = format_text("{:>5} {:>8} {:>10} {}\n", "heads", "head_dim", "parameters",
                                 "different weights for token 5 over 8 tokens");
   const Tensor x = TorchGenerator(7).randn({1, 8, 64});
   for (const dim_t num_heads : {1, 2, 4, 8}) {
@@ -144,9 +143,9 @@ std::string tour_heads() {
       const TensorView row = trace.at("weights").value[0][h][5];
       dim_t best = 0;
       for (dim_t j = 1; j < 6; ++j) best = row.at({j}) > row.at({best}) ? j : best;
-      tops += fmt::format("{}{}", h > 0 ? ", " : "", best);
+      tops += format_text("{}{}", h > 0 ? ", " : "", best);
     }
-    out += fmt::format("{:>5} {:>8} {:>10} most to token {}\n", num_heads, 64 / num_heads,
+    out += format_text("{:>5} {:>8} {:>10} most to token {}\n", num_heads, 64 / num_heads,
                        layer.parameter_count(), tops);
   }
   return out;
@@ -154,11 +153,11 @@ std::string tour_heads() {
 
 // What is counted, what is not.
 std::string tour_buffers() {
-  std::string out = fmt::format("{:<12} {:>12} {:>16} {:>18}\n", "preset", "parameters",
+  std::string out = format_text("{:<12} {:>12} {:>16} {:>18}\n", "preset", "parameters",
                                 "context_length", "mask if stored");
   for (const std::string& name : preset_names()) {
     const MultiHeadAttentionOptions o = preset(name);
-    out += fmt::format("{:<12} {:>12} {:>16} {:>12} bytes\n", name, parameter_count(o),
+    out += format_text("{:<12} {:>12} {:>16} {:>12} bytes\n", name, parameter_count(o),
                        o.context_length, 4 * o.context_length * o.context_length);
   }
   return out;

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/io/file.h"
 #include "cephalo/io/npy.h"
 #include "cephalo/learn/ladder.h"
@@ -45,9 +45,9 @@ T parse_choice(const std::string& flag, const std::string& text,
   std::string known;
   for (const auto& [word, value] : choices) {
     if (text == word) return value;
-    known += known.empty() ? word : fmt::format(", {}", word);
+    known += known.empty() ? word : format_text(", {}", word);
   }
-  throw UsageError(fmt::format("{}: '{}' is not one of {}", flag, printable(text), known));
+  throw UsageError(format_text("{}: '{}' is not one of {}", flag, printable(text), known));
 }
 
 // Sizes from the preset or the defaults, then from the flags.
@@ -83,23 +83,23 @@ void check_picture(const Flags& flags, int rung) {
   for (const auto& [given, flag] :
        {std::pair{flags.picture, "--picture"}, std::pair{!flags.svg.empty(), "--svg"}}) {
     if (given && rung < kFirstSplit) {
-      throw UsageError(fmt::format("{}: rung {} splits nothing into heads; rungs {} to {} do", flag,
+      throw UsageError(format_text("{}: rung {} splits nothing into heads; rungs {} to {} do", flag,
                                    rung, kFirstSplit, kPipeline));
     }
     if (given && (flags.json || flags.explain)) {
-      throw UsageError(fmt::format("{}: goes with neither --json nor --explain", flag));
+      throw UsageError(format_text("{}: goes with neither --json nor --explain", flag));
     }
   }
   if (!flags.svg.empty() && !flags.svg.ends_with(".svg")) {
     throw UsageError(
-        fmt::format("--svg: writes an SVG file; '{}' does not end in .svg", printable(flags.svg)));
+        format_text("--svg: writes an SVG file; '{}' does not end in .svg", printable(flags.svg)));
   }
 }
 
 // Flags that a rung has no use for are refused, not ignored.
 void check_flags(const Flags& flags, int rung, const MultiHeadAttentionOptions& o) {
   const auto refuse = [&](bool given, const char* flag) {
-    if (given) throw UsageError(fmt::format("{}: rung {} has no such option", flag, rung));
+    if (given) throw UsageError(format_text("{}: rung {} has no such option", flag, rung));
   };
   refuse(rung == 1 && !flags.d_out.empty(), "--d-out");
   refuse(rung <= 3 && !flags.num_heads.empty(), "--num-heads");
@@ -113,7 +113,7 @@ void check_flags(const Flags& flags, int rung, const MultiHeadAttentionOptions& 
   refuse(rung != 2 && !flags.form.empty(), "--form");
   if (flags.parameters && !flags.json) throw UsageError("--parameters: only with --json");
   if (has_one_width(rung) && !flags.d_in.empty() && !flags.d_out.empty() && o.d_in != o.d_out) {
-    throw UsageError(fmt::format("rung {} has one width: --d-in ({}) and --d-out ({}) must agree",
+    throw UsageError(format_text("rung {} has one width: --d-in ({}) and --d-out ({}) must agree",
                                  rung, o.d_in, o.d_out));
   }
 }
@@ -137,11 +137,11 @@ void say_memory(dim_t numbers) {
   const std::int64_t there = available_memory();
   if (there > 0 && needed > there) {
     throw Error(Error::Kind::memory,
-                fmt::format("trace: {} random numbers need {}, and only {} is available",
+                format_text("trace: {} random numbers need {}, and only {} is available",
                             with_commas(numbers), in_bytes(needed), in_bytes(there)));
   }
   if (needed < kWorthSaying) return;
-  const std::string line = fmt::format("drawing {} random numbers, {}; this takes a while\n",
+  const std::string line = format_text("drawing {} random numbers, {}; this takes a while\n",
                                        with_commas(numbers), in_bytes(needed));
   static_cast<void>(std::fputs(line.c_str(), stderr));
 }
@@ -174,7 +174,7 @@ Tensor read_input(const Flags& flags, MultiHeadAttentionOptions& options, TraceR
   const Tensor x = read_npy(flags.input);
   if ((x.rank() != 2 && x.rank() != 3) || !is_floating(x.dtype()) || x.numel() == 0) {
     throw Error(Error::Kind::value,
-                fmt::format("{}: {} {} cannot be traced; [tokens, d_in] or [batch, tokens, d_in] "
+                format_text("{}: {} {} cannot be traced; [tokens, d_in] or [batch, tokens, d_in] "
                             "of floats is needed",
                             flags.input, to_string(x.shape()), name(x.dtype())));
   }
@@ -207,7 +207,7 @@ void save_svg(const Flags& flags, const HeadSplit& split) {
   AtomicFile file(flags.svg, flags.force);
   file.write(svg.data(), svg.size());
   file.finish();
-  print(fmt::format("{}: {} bytes\n", printable(flags.svg), svg.size()));
+  print(format_text("{}: {} bytes\n", printable(flags.svg), svg.size()));
 }
 
 void trace(const Flags& flags) {

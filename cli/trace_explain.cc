@@ -1,7 +1,7 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "cephalo/core/format.h"
 #include "cephalo/core/print.h"
 #include "cli/terminal.h"
 #include "cli/trace_run.h"
@@ -20,15 +20,15 @@ std::string corner(const Step& step, const TraceRun& run) {
     const bool is_heads = t.rank() == 3 && step.shape.rank() == 4 && step.number != "2";
     const bool is_batch = t.rank() == step.shape.rank();
     const dim_t index = is_batch ? run.sequence : (is_heads ? std::min(run.head, t.dim(0) - 1) : 0);
-    where += fmt::format("{}, ", index);
+    where += format_text("{}, ", index);
     t = t.select(0, index);
   }
   const dim_t rows = std::min(kCorner, t.dim(0));
   const dim_t columns = std::min(kCorner, t.dim(1));
-  std::string text = fmt::format("   {}[{}:{}, :{}] =\n", step.key, where, rows, columns);
+  std::string text = format_text("   {}[{}:{}, :{}] =\n", step.key, where, rows, columns);
   for (dim_t i = 0; i < rows; ++i) {
     text += "    ";
-    for (dim_t j = 0; j < columns; ++j) text += fmt::format(" {:>9.4f}", t.at({i, j}));
+    for (dim_t j = 0; j < columns; ++j) text += format_text(" {:>9.4f}", t.at({i, j}));
     text += columns < t.dim(1) ? "  ...\n" : "\n";
   }
   return text;
@@ -47,12 +47,12 @@ std::string trace_as_explanation(const TraceRun& run) {
   for (const Step& step : run.trace) {
     if (step.name != explained) {
       const Explanation about = explain(step);
-      out += fmt::format("\n{} {}\n   what    {}\n   why     {}\n   effect  {}\n", step.number,
+      out += format_text("\n{} {}\n   what    {}\n   why     {}\n   effect  {}\n", step.number,
                          bold(step.name), about.what, about.why, about.effect);
       explained = step.name;
     }
     const bool notes_more = !step.note.empty() && !step.note.starts_with("same memory");
-    out += fmt::format("   {}{}\n   shape {}  strides {}  {}\n", step.formula,
+    out += format_text("   {}{}\n   shape {}  strides {}  {}\n", step.formula,
                        notes_more ? "  (" + step.note + ")" : "", to_string(step.shape),
                        to_string(step.strides), step.moved ? "new memory" : "same memory");
     const bool like_q = step.key.starts_with("k") || step.key.starts_with("v");

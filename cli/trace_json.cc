@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "cephalo/core/format.h"
 #include "cli/trace_run.h"
 
 namespace cephalo::cli {
@@ -17,7 +17,7 @@ std::string quoted(const std::string& text) {
 template <typename T>
 void append_number(std::string& out, T value) {
   if (std::isfinite(value)) {
-    fmt::format_to(std::back_inserter(out), "{}", value);
+    append_text(out, "{}", value);
   } else {
     out += std::isnan(value) ? "\"nan\"" : (value < 0 ? "null" : "\"inf\"");
   }
@@ -43,15 +43,15 @@ void append_values(std::string& out, const TensorView& t) {
 }  // namespace
 
 std::string trace_as_json(const TraceRun& run) {
-  std::string out = fmt::format("{{\"title\": {}, \"rung\": {}, \"text\": {}, \"tokens\": [",
+  std::string out = format_text("{{\"title\": {}, \"rung\": {}, \"text\": {}, \"tokens\": [",
                                 quoted(run.trace.title), run.rung, quoted(run.text));
   for (std::size_t i = 0; i < run.tokens.size(); ++i) {
     out += (i > 0 ? ", " : "") + quoted(run.tokens[i]);
   }
-  out += fmt::format("], \"seed\": {}, \"trained\": false, \"mask_first\": {},\n \"steps\": [",
+  out += format_text("], \"seed\": {}, \"trained\": false, \"mask_first\": {},\n \"steps\": [",
                      run.seed, run.trace.mask_first);
   for (const Step& step : run.trace) {
-    out += fmt::format(
+    out += format_text(
         "{}\n  {{\"number\": {}, \"name\": {}, \"key\": {}, \"formula\": {}, \"shape\": {}, "
         "\"strides\": {}, \"moved\": {}, \"note\": {}, \"value\": ",
         &step == &run.trace.steps.front() ? "" : ",", quoted(step.number), quoted(step.name),
@@ -64,7 +64,7 @@ std::string trace_as_json(const TraceRun& run) {
   if (!run.parameters.empty()) {
     out += ",\n \"parameters\": {";
     for (const NamedParameter& p : run.parameters) {
-      out += fmt::format("{}\n  {}: ", &p == &run.parameters.front() ? "" : ",", quoted(p.name));
+      out += format_text("{}\n  {}: ", &p == &run.parameters.front() ? "" : ",", quoted(p.name));
       append_values(out, p.value);
     }
     out += "\n }";

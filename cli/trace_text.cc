@@ -1,10 +1,10 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "cephalo/core/format.h"
 #include "cli/rungs.h"
 #include "cli/terminal.h"
 #include "cli/trace_run.h"
@@ -47,7 +47,7 @@ std::string steps_table(const Trace& trace) {
     if (!has_own_line(step, trace)) continue;
     const std::string name = step.name == "PROJECT OUT" ? "PROJECT" : step.name;
     std::string line =
-        fmt::format("{:<2} {} {:<{}} {:<{}}", step.number, fit(name, 9), line_formula(step),
+        format_text("{:<2} {} {:<{}} {:<{}}", step.number, fit(name, 9), line_formula(step),
                     formula_width - 1, to_tuple_string(step.shape), shape_width);
     const std::string indent(line.size() - shape_width, ' ');
     const bool fits = line.size() + step.note.size() <= kColumns;
@@ -69,7 +69,7 @@ TensorView shown_matrix(const TensorView& t, const TraceRun& run) {
 std::string number_cell(double value) {
   const double size = std::abs(value);
   const int decimals = size < 10 ? 3 : (size < 100 ? 2 : (size < 1000 ? 1 : 0));
-  return fmt::format(" {:6.{}f}", value, decimals);
+  return format_text(" {:6.{}f}", value, decimals);
 }
 
 // The worked row: one query of the shown head from q · k to its weights and one value.
@@ -102,12 +102,12 @@ std::vector<std::string> by_hand(const TraceRun& run, dim_t query) {
     return row(label, [&](dim_t j) { return number_cell(t.at({j})); });
   };
   std::vector<std::string> lines;
-  const std::string title = fmt::format("\"{}\" by hand", token(query));
+  const std::string title = format_text("\"{}\" by hand", token(query));
   lines.push_back(fit(title, std::min<std::size_t>(display_width(title), 38)));
   lines.push_back(row("", [&](dim_t j) { return "  " + fit(token(j), kCell); }));
   lines.push_back(numbers(is_simple ? "x . x" : "q . k", row_of("scores")));
   if (!is_simple) {
-    lines.push_back(numbers(fmt::format("/ sqrt({})", run.head_dim), row_of("scores_scaled")));
+    lines.push_back(numbers(format_text("/ sqrt({})", run.head_dim), row_of("scores_scaled")));
   }
   lines.push_back(numbers("softmax", row_of("weights")));
   if (trace.at("weights_dropped").note.empty()) {
@@ -115,7 +115,7 @@ std::vector<std::string> by_hand(const TraceRun& run, dim_t query) {
   }
   lines.push_back(numbers(is_simple ? "x[0]" : "v[0]", values.select(1, 0)));
   lines.push_back(fit("sum", kByHandLabel) + number_cell(context.at({0})) + " = context[0]" +
-                  (std::ssize(keys) < visible ? fmt::format(", {} keys", visible) : ""));
+                  (std::ssize(keys) < visible ? format_text(", {} keys", visible) : ""));
   return lines;
 }
 
@@ -123,7 +123,7 @@ std::vector<std::string> weights_matrix(const TraceRun& run, dim_t shown) {
   const TensorView weights = shown_matrix(run.trace.at("weights").value, run);
   const TensorView masked = shown_matrix(run.trace.at("scores_masked").value, run);
   const auto token = [&](dim_t i) { return run.tokens[static_cast<std::size_t>(i)]; };
-  std::string header = fit(run.num_heads > 1 ? fmt::format("head {}", run.head) : "weights", 8);
+  std::string header = fit(run.num_heads > 1 ? format_text("head {}", run.head) : "weights", 8);
   for (dim_t j = 0; j < shown; ++j) header += " " + fit(token(j), kCell - 1);
   std::vector<std::string> lines{header};
   for (dim_t i = 0; i < shown; ++i) {
@@ -131,7 +131,7 @@ std::vector<std::string> weights_matrix(const TraceRun& run, dim_t shown) {
     std::string line = std::string(8 - display_width(label), ' ') + label;
     for (dim_t j = 0; j < shown; ++j) {
       const bool hidden = std::isinf(masked.at({i, j})) && masked.at({i, j}) < 0;
-      line += hidden ? std::string(kCell, ' ') : fmt::format(" {:.2f}", weights.at({i, j}));
+      line += hidden ? std::string(kCell, ' ') : format_text(" {:.2f}", weights.at({i, j}));
     }
     lines.push_back(line);
   }
@@ -162,7 +162,7 @@ std::string headline(const TraceRun& run) {
 }  // namespace
 
 std::string title_of(const TraceRun& run) {
-  return run.drawn ? fmt::format("{}, seed {}", run.trace.title, run.seed) : run.trace.title;
+  return run.drawn ? format_text("{}, seed {}", run.trace.title, run.seed) : run.trace.title;
 }
 
 std::string warning_of(const TraceRun& run) {
@@ -179,7 +179,7 @@ std::string trace_as_text(const TraceRun& run) {
   if (!run.trace.mask_first) out += "order: scale, then bias and mask, as attend computes\n";
   out += "\n";
 
-  if (run.batch > 1) out += fmt::format("sequence {} of {}\n", run.sequence, run.batch);
+  if (run.batch > 1) out += format_text("sequence {} of {}\n", run.sequence, run.batch);
   const auto tokens = static_cast<dim_t>(run.tokens.size());
   const dim_t shown = std::min(tokens, kMatrixTokens);
   const auto left = weights_matrix(run, shown);
@@ -189,12 +189,12 @@ std::string trace_as_text(const TraceRun& run) {
   const bool beside = display_width(left[0]) + 3 + right_width <= kColumns;
   out +=
       beside ? side_by_side(left, right) : side_by_side(left, {}) + "\n" + side_by_side(right, {});
-  if (shown < tokens) out += fmt::format("the first {} of {} tokens\n", shown, tokens);
+  if (shown < tokens) out += format_text("the first {} of {} tokens\n", shown, tokens);
 
   const int next_rung = run.rung < 8 ? run.rung + 1 : 1;
-  out += fmt::format("\nnext: cephalo trace --rung {} --explain", next_rung);
-  if (run.batch > 1) out += fmt::format(" | --batch {}", (run.sequence + 1) % run.batch);
-  if (run.num_heads > 1) out += fmt::format(" | --head {}", (run.head + 1) % run.num_heads);
+  out += format_text("\nnext: cephalo trace --rung {} --explain", next_rung);
+  if (run.batch > 1) out += format_text(" | --batch {}", (run.sequence + 1) % run.batch);
+  if (run.num_heads > 1) out += format_text(" | --head {}", (run.head + 1) % run.num_heads);
   if (run.rung >= kFirstSplit) out += " | --picture";
   out += " | --json\n";
   return out + "trained heads: cephalo look \"The cat sat on the mat\"\n";

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <filesystem>
 #include <memory>
@@ -7,6 +6,7 @@
 
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/io/file.h"
 #include "cephalo/model/generate.h"
@@ -91,7 +91,7 @@ void check_memory(const TrainPlan& plan) {
   const std::int64_t there = available_memory();
   if (there == 0 || needed <= there) return;
   throw Error(Error::Kind::memory,
-              fmt::format("train: needs {}, this machine has {} to give; a smaller --batch with "
+              format_text("train: needs {}, this machine has {} to give; a smaller --batch with "
                           "more --accumulate takes less",
                           in_bytes(needed), in_bytes(there)));
 }
@@ -146,7 +146,7 @@ void go_on(Run& run, std::int64_t report_every) {
     return;
   }
   const int signal = StopSignals::caught();
-  print(fmt::format("stopped: {} has step {} of {}; cephalo train --resume --out {} goes on\n",
+  print(format_text("stopped: {} has step {} of {}; cephalo train --resume --out {} goes on\n",
                     printable(run.folder.checkpoint(done)), done, steps, printable(path)));
   throw ExitStatus{StopSignals::exit_status(signal)};
 }
@@ -187,13 +187,13 @@ std::int64_t choose_checkpoint(RunFolder& folder, bool previous) {
     } catch (const Error& error) {
       if (!previous) {
         const std::string way_out =
-            steps.empty() ? "" : fmt::format("; --previous goes on from step {}", steps.back());
+            steps.empty() ? "" : format_text("; --previous goes on from step {}", steps.back());
         throw Error(error.kind(), error.what() + way_out);
       }
-      print(fmt::format("{}\n", printable(error.what())));
+      print(format_text("{}\n", printable(error.what())));
       if (steps.empty()) throw Error(error.kind(), folder.path() + ": no checkpoint can be read");
       folder.set_aside(step);
-      print(fmt::format("goes on from step {} instead\n", steps.back()));
+      print(format_text("goes on from step {} instead\n", steps.back()));
     }
   }
   throw Error(Error::Kind::io, folder.path() + ": has no checkpoint");
@@ -217,10 +217,10 @@ void resume(const TrainFlags& flags, RunFolder& folder) {
   run.trainer.load(path);
   run.trainer.set_notes(to_json(run.notes));
   run.trainer.set_steps(plan.trainer.schedule.steps);
-  print(fmt::format("resumes at step {} of {}\n", step, plan.trainer.schedule.steps));
+  print(format_text("resumes at step {} of {}\n", step, plan.trainer.schedule.steps));
   if (summary.isa != name(current_isa())) {
     print(
-        fmt::format("the checkpoint was computed with {}, this machine goes on with {}: last "
+        format_text("the checkpoint was computed with {}, this machine goes on with {}: last "
                     "digits will differ\n",
                     printable(summary.isa), name(current_isa())));
   }
@@ -255,7 +255,7 @@ void train(const TrainFlags& flags) {
   const bool begun = !folder.steps().empty();
   if (begun && !flags.resume) {
     throw Error(Error::Kind::io,
-                fmt::format("{}: has a run at step {}; --resume goes on with it, --out names "
+                format_text("{}: has a run at step {}; --resume goes on with it, --out names "
                             "another folder",
                             out, folder.steps().back()));
   }

@@ -1,11 +1,10 @@
 #include "cli/train_corpus.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/text/bpe_trainer.h"
 #include "cephalo/text/windows.h"
 #include "cli/numbers.h"
@@ -54,7 +53,7 @@ Bpe learn_vocabulary(const std::vector<std::string>& files, std::int64_t vocab_s
   options.vocab_size = vocab_size;
   BpeTrainer trainer(options);
   for (const std::string& path : files) {
-    show_status(fmt::format("reading {}", printable(path)));
+    show_status(format_text("reading {}", printable(path)));
     if (distance == kBlock) {
       trainer.add_file(path);
     } else {
@@ -62,7 +61,7 @@ Bpe learn_vocabulary(const std::vector<std::string>& files, std::int64_t vocab_s
     }
   }
   return trainer.train([](std::int64_t done, std::int64_t of) {
-    show_status(fmt::format("learning the vocabulary: {} of {} tokens", done, of));
+    show_status(format_text("learning the vocabulary: {} of {} tokens", done, of));
   });
 }
 
@@ -93,7 +92,7 @@ void check_texts(const TrainFlags& flags) {
   // A token is a byte or more. A run that is resumed may have shorter rows than these flags say.
   if (flags.resume || bytes >= shortest_row(flags)) return;
   throw Error(Error::Kind::value,
-              fmt::format("{}: has {} bytes, a row needs {} tokens; more text or a shorter "
+              format_text("{}: has {} bytes, a row needs {} tokens; more text or a shorter "
                           "--context-length helps",
                           first, bytes, shortest_row(flags)));
 }
@@ -106,7 +105,7 @@ TrainCorpus prepare_corpus(const TrainFlags& flags, const std::string& folder) {
   options.before_each_file = bpe.find(kEndOfText);
   options.replace = true;
   options.progress = [](std::int64_t done, std::int64_t all) {
-    show_status(fmt::format("tokenising: {} of {}", in_bytes(done), in_bytes(all)));
+    show_status(format_text("tokenising: {} of {}", in_bytes(done), in_bytes(all)));
   };
   write_token_file(bpe, flags.files, tokens_path(folder), options);
   show_status("");
@@ -136,7 +135,7 @@ TrainRows rows_of(const TrainCorpus& corpus, dim_t training_end, const GptOption
   };
   if (training_end <= model.context_length) {
     throw Error(Error::Kind::value,
-                fmt::format("{}: has {} tokens for training, a row needs {}; more text or a "
+                format_text("{}: has {} tokens for training, a row needs {}; more text or a "
                             "shorter --context-length helps",
                             corpus.tokens->path(), training_end, model.context_length + 1));
   }

@@ -1,8 +1,7 @@
 #include "cli/train_export.h"
 
-#include <fmt/format.h>
-
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/model/gpt_file.h"
 #include "cli/terminal.h"
 
@@ -27,7 +26,7 @@ Gpt read_best(const BestModel& kept, std::int64_t step, const GptOptions& option
     return kept.read(step, options);
   } catch (const Error& error) {
     throw Error(error.kind(),
-                fmt::format("{}; --resume --export last exports the last step", error.what()));
+                format_text("{}; --resume --export last exports the last step", error.what()));
   }
 }
 
@@ -36,7 +35,7 @@ std::string quoted(const std::string& text, char quote) {
   constexpr const char* kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,";
   if (text.find_first_not_of(kPlain) == std::string::npos && quote == '\'') return text;
-  return fmt::format("{0}{1}{0}", quote, printable(text));
+  return format_text("{0}{1}{0}", quote, printable(text));
 }
 
 }  // namespace
@@ -62,7 +61,7 @@ std::string what_next(const std::string& folder, const std::string& prompt) {
   const bool plain = !prompt.empty() && prompt.find_first_of("\"$`\\!\n") == std::string::npos;
   const std::string text = quoted(plain ? prompt : "Once upon a time", '"');
   const std::string model = quoted(folder, '\'');
-  return fmt::format("next: cephalo generate {0} --model {1}\n      cephalo look {0} --model {1}\n",
+  return format_text("next: cephalo generate {0} --model {1}\n      cephalo look {0} --model {1}\n",
                      text, model);
 }
 

@@ -1,12 +1,11 @@
 #include "cli/train_plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <limits>
 
+#include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 #include "cli/gradcheck_flags.h"
 #include "cli/machine.h"
@@ -67,12 +66,12 @@ double share_or(const char* flag, const std::string& text, double otherwise) {
 Positions parse_positions(const std::string& word) {
   if (word.empty() || word == "rotary") return Positions::rotary;
   if (word == "learned") return Positions::learned;
-  throw UsageError(fmt::format("--positions: '{}' is not one of rotary, learned", printable(word)));
+  throw UsageError(format_text("--positions: '{}' is not one of rotary, learned", printable(word)));
 }
 
 bool is_last(const std::string& word) {
   if (word == "best" || word == "last") return word == "last";
-  throw UsageError(fmt::format("--export: '{}' is not one of best, last", printable(word)));
+  throw UsageError(format_text("--export: '{}' is not one of best, last", printable(word)));
 }
 
 GptOptions model_of(const TrainFlags& flags, const Tier& tier, std::int64_t vocab_size) {
@@ -84,13 +83,13 @@ GptOptions model_of(const TrainFlags& flags, const Tier& tier, std::int64_t voca
   model.num_heads = size_or("--num-heads", flags.num_heads,
                             model.d_model % tier.num_heads == 0 ? tier.num_heads : 1);
   if (model.d_model % model.num_heads != 0) {
-    throw UsageError(fmt::format("--num-heads: {} does not divide --d-model {}", model.num_heads,
+    throw UsageError(format_text("--num-heads: {} does not divide --d-model {}", model.num_heads,
                                  model.d_model));
   }
   model.positions = parse_positions(flags.positions);
   if (model.positions == Positions::rotary && model.d_model / model.num_heads % 2 != 0) {
     throw UsageError(
-        fmt::format("--num-heads: {} leaves heads of {} numbers, rotary positions "
+        format_text("--num-heads: {} leaves heads of {} numbers, rotary positions "
                     "need an even count; --positions learned takes any",
                     model.num_heads, model.d_model / model.num_heads));
   }
@@ -111,7 +110,7 @@ TrainerOptions trainer_of(const TrainFlags& flags, dim_t batch) {
   o.schedule.min_lr_share = number_or("--min-lr-share", flags.min_lr_share, 0.1);
   if (o.schedule.min_lr_share > 1.0) {
     throw UsageError(
-        fmt::format("--min-lr-share: '{}' is not a number from 0 to 1", flags.min_lr_share));
+        format_text("--min-lr-share: '{}' is not a number from 0 to 1", flags.min_lr_share));
   }
   return o;
 }
@@ -233,7 +232,7 @@ void refuse_other_sizes(const TrainFlags& flags, const GptOptions& model,
     }
     if (equal) return;
     throw UsageError(
-        fmt::format("{}: {}, the run that is resumed has {}; leave it out or begin a "
+        format_text("{}: {}, the run that is resumed has {}; leave it out or begin a "
                     "new run in another folder",
                     flag, printable(typed), there));
   };
@@ -253,12 +252,12 @@ void refuse_other_sizes(const TrainFlags& flags, const GptOptions& model,
   same("--clip", flags.clip, trainer.clip);
   same("--repeat-share", flags.repeat_share, settings.repeat_share);
   if (!flags.seed.empty() && parse_seed("--seed", flags.seed) != model.seed) {
-    throw UsageError(fmt::format("--seed: {}, the run that is resumed has {}", flags.seed,
+    throw UsageError(format_text("--seed: {}, the run that is resumed has {}", flags.seed,
                                  model.seed.value_or(0)));
   }
   if (!flags.positions.empty() && parse_positions(flags.positions) != model.positions) {
     throw UsageError(
-        fmt::format("--positions: {}, the run that is resumed has others", flags.positions));
+        format_text("--positions: {}, the run that is resumed has others", flags.positions));
   }
 }
 

@@ -1,11 +1,10 @@
 #include "cli/train_report.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "cephalo/core/cpu.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/text/pre_split.h"
 #include "cli/terminal.h"
@@ -23,24 +22,24 @@ std::string bar(std::int64_t done, std::int64_t all) {
 }
 
 std::string rate(double tokens_per_second) {
-  return tokens_per_second >= 10000.0 ? fmt::format("{:.1f}k tokens/s", tokens_per_second / 1000.0)
-                                      : fmt::format("{:.0f} tokens/s", tokens_per_second);
+  return tokens_per_second >= 10000.0 ? format_text("{:.1f}k tokens/s", tokens_per_second / 1000.0)
+                                      : format_text("{:.0f} tokens/s", tokens_per_second);
 }
 
 }  // namespace
 
 std::string in_words(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(std::max(seconds, 0.0)));
-  if (whole < 60) return fmt::format("{} s", whole);
-  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
-  return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
+  if (whole < 60) return format_text("{} s", whole);
+  if (whole < 3600) return format_text("{} min {} s", whole / 60, whole % 60);
+  return format_text("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
 std::string in_bytes(std::int64_t bytes) {
   constexpr double kMiB = 1 << 20;
   const double mebibytes = static_cast<double>(bytes) / kMiB;
-  return mebibytes < 1024.0 ? fmt::format("{:.1f} MiB", mebibytes)
-                            : fmt::format("{:.1f} GiB", mebibytes / 1024.0);
+  return mebibytes < 1024.0 ? format_text("{:.1f} MiB", mebibytes)
+                            : format_text("{:.1f} GiB", mebibytes / 1024.0);
 }
 
 std::string with_commas(std::int64_t count) {
@@ -58,27 +57,27 @@ std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
   const GptMemory memory = memory_bytes(m, t.batch, t.context_length);
   std::string text;
   const auto line = [&](const char* what, const std::string& value) {
-    text += fmt::format("{:<12} {}\n", what, value);
+    text += format_text("{:<12} {}\n", what, value);
   };
-  line("text", fmt::format("{} tokens, {} more for validation", with_commas(training_tokens),
+  line("text", format_text("{} tokens, {} more for validation", with_commas(training_tokens),
                            with_commas(validation_tokens)));
-  line("model", fmt::format("{} layers x {} heads, d_model {}, context_length {}, {} positions",
+  line("model", format_text("{} layers x {} heads, d_model {}, context_length {}, {} positions",
                             m.num_layers, m.num_heads, m.d_model, m.context_length,
                             m.positions == Positions::rotary ? "rotary" : "learned"));
-  line("vocabulary", fmt::format("{} tokens", with_commas(m.vocab_size)));
+  line("vocabulary", format_text("{} tokens", with_commas(m.vocab_size)));
   line("parameters", with_commas(parameter_count(m)));
-  line("step", fmt::format("batch {}{}: {} tokens", t.batch,
-                           t.accumulate > 1 ? fmt::format(" x {} passes", t.accumulate) : "",
+  line("step", format_text("batch {}{}: {} tokens", t.batch,
+                           t.accumulate > 1 ? format_text(" x {} passes", t.accumulate) : "",
                            with_commas(step_tokens)));
-  line("steps", fmt::format("{}, {} of warm-up: {} tokens, the text {:.1f} times",
+  line("steps", format_text("{}, {} of warm-up: {} tokens, the text {:.1f} times",
                             with_commas(t.schedule.steps), t.schedule.warmup, with_commas(seen),
                             static_cast<double>(seen) / static_cast<double>(training_tokens)));
   line("memory",
-       fmt::format("{}: parameters {}, gradients {}, optimiser {}, a pass {}",
+       format_text("{}: parameters {}, gradients {}, optimiser {}, a pass {}",
                    in_bytes(memory.total()), in_bytes(memory.parameters),
                    in_bytes(memory.gradients), in_bytes(memory.optimiser), in_bytes(memory.pass)));
-  line("machine", fmt::format("{} threads, {}", threads(), name(current_isa())));
-  if (plan.seconds > 0.0) line("time", fmt::format("about {}", in_words(plan.seconds)));
+  line("machine", format_text("{} threads, {}", threads(), name(current_isa())));
+  if (plan.seconds > 0.0) line("time", format_text("about {}", in_words(plan.seconds)));
   return text;
 }
 
@@ -131,20 +130,20 @@ void TrainReport::step(const StepRecord& record) {
   if (!record.skipped)
     mean_loss_ = first || mean_loss_ == 0.0 ? record.loss : 0.9 * mean_loss_ + 0.1 * record.loss;
   const std::string validation =
-      validation_loss_ < 0.0 ? "" : fmt::format(" (validation {:.3f})", validation_loss_);
-  show_status(fmt::format("{:>{}}/{} [{}] loss {:.3f}{}  {}  {} left", record.step,
+      validation_loss_ < 0.0 ? "" : format_text(" (validation {:.3f})", validation_loss_);
+  show_status(format_text("{:>{}}/{} [{}] loss {:.3f}{}  {}  {} left", record.step,
                           std::to_string(steps_).size(), steps_, bar(record.step, steps_),
                           mean_loss_, validation, rate(tokens_per_second()),
                           in_words(seconds_left(record.step))));
   if (record.skipped) {
     show_status("");
-    print(fmt::format("step {}: loss {} and gradient norm {}: the step was left out\n", record.step,
+    print(format_text("step {}: loss {} and gradient norm {}: the step was left out\n", record.step,
                       record.loss, record.gradient_norm));
     return;
   }
   if (!first && record.step % line_every_ != 0 && record.step != steps_) return;
   show_status("");
-  print(fmt::format("step {:>{}}/{}  loss {:.4f}  learning rate {:.2e}  norm {:.2f}  {}  {} left\n",
+  print(format_text("step {:>{}}/{}  loss {:.4f}  learning rate {:.2e}  norm {:.2f}  {}  {} left\n",
                     record.step, std::to_string(steps_).size(), steps_, record.loss,
                     record.learning_rate, record.gradient_norm, rate(tokens_per_second()),
                     in_words(seconds_left(record.step))));
@@ -153,13 +152,13 @@ void TrainReport::step(const StepRecord& record) {
 void TrainReport::validation(const ValidationRecord& record) {
   validation_loss_ = record.loss;
   show_status("");
-  print(fmt::format("step {:>{}}/{}  validation loss {:.4f}\n", record.step,
+  print(format_text("step {:>{}}/{}  validation loss {:.4f}\n", record.step,
                     std::to_string(steps_).size(), steps_, record.loss));
   if (learns_by_heart(record) && !warned_) {
     warned_ = true;
     const ValidationRecord best = *best_validation(seen_);
     print(
-        fmt::format("warning: the validation loss is {:.3f} above its best, {:.3f} at step {}: the "
+        format_text("warning: the validation loss is {:.3f} above its best, {:.3f} at step {}: the "
                     "model begins to learn the text by heart; that step is kept\n",
                     record.loss - best.loss, best.loss, best.step));
   }
@@ -168,9 +167,9 @@ void TrainReport::validation(const ValidationRecord& record) {
 
 std::string TrainReport::end(const std::string& folder, const Exported& exported) const {
   const std::string loss = exported.validation_loss
-                               ? fmt::format(", validation loss {:.3f}", *exported.validation_loss)
+                               ? format_text(", validation loss {:.3f}", *exported.validation_loss)
                                : "";
-  return fmt::format("{}: the model of step {} of {}{}; {}, {:.0f} tokens/s\n", printable(folder),
+  return format_text("{}: the model of step {} of {}{}; {}, {:.0f} tokens/s\n", printable(folder),
                      exported.step, last_step_, loss, in_words(seconds()), tokens_per_second());
 }
 
@@ -186,7 +185,7 @@ void TrainReport::sample(const std::string& text) {
     rest.remove_prefix(bytes);
   }
   show_status("");
-  print(fmt::format("  | {}\n", printable(line)));
+  print(format_text("  | {}\n", printable(line)));
   goes_on();
 }
 

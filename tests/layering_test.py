@@ -51,13 +51,16 @@ class Layering(unittest.TestCase):
                     wrong.append(f"{path.relative_to(ROOT)} includes {top}/{target}")
         self.assertEqual(wrong, [])
 
-    def test_public_headers_need_no_fmt(self):
-        inside = {"fail.h", "printable.h", "visit.h"}
-        for path in sources():
-            if path.suffix == ".h" and path.name not in inside:
-                text = path.read_text()
-                self.assertNotIn("fmt/", text, path)
-                self.assertNotIn("core/fail.h", text, path)
+    def test_fmt_is_compiled_once(self):
+        """Behind core/format.h, which public headers do not need either."""
+        inside = {"fail.h", "format.h", "printable.h", "visit.h"}
+        for path in [*sources(), *bindings(), *(ROOT / "cli").rglob("*.*")]:
+            if path.name == "format.cc":
+                continue
+            text = path.read_text()
+            self.assertNotIn("<fmt/", text, path)
+            if path.suffix == ".h" and path.name not in inside and "cephalo" == path.relative_to(ROOT).parts[0]:
+                self.assertNotRegex(text, r"core/(fail|format)\.h", path)
 
     def test_threads_appear_in_one_place(self):
         for path in sources():

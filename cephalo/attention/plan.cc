@@ -1,10 +1,9 @@
 #include "cephalo/attention/plan.h"
 
-#include <fmt/format.h>
-
 #include "cephalo/attention/engine/engine.h"
 #include "cephalo/attention/fused/fused.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 
 namespace cephalo {
@@ -55,8 +54,8 @@ Engine choose_engine(const AttendOptions& options, const char* function) {
   const Engine chosen = fused ? Engine::fused : Engine::reference;
   if (options.require == Engine::automatic || options.require == chosen) return chosen;
   fail(Error::Kind::value, "{}: {} is required, but {}", function, name(options.require),
-       reason != nullptr          ? fmt::format("it refuses: {}", reason)
-       : options.engine == chosen ? fmt::format("engine = {} was asked for", name(chosen))
+       reason != nullptr          ? format_text("it refuses: {}", reason)
+       : options.engine == chosen ? format_text("engine = {} was asked for", name(chosen))
                                   : "engine = automatic picks fused");
 }
 
@@ -86,11 +85,11 @@ Plan plan(const TensorView& q, const TensorView& k, const TensorView& v, const M
 }
 
 std::string Plan::to_string() const {
-  std::string text = fmt::format("{} engine", name(engine));
-  if (engine == Engine::fused) text += fmt::format(" on {}", name(isa));
-  text += fmt::format(": {:.3g} flops, {:.3g} bytes, {} bytes of scratch", flops, bytes, scratch);
+  std::string text = format_text("{} engine", name(engine));
+  if (engine == Engine::fused) text += format_text(" on {}", name(isa));
+  text += format_text(": {:.3g} flops, {:.3g} bytes, {} bytes of scratch", flops, bytes, scratch);
   for (const Refusal& each : refused) {
-    text += fmt::format("; {} refuses: {}", name(each.engine), each.reason);
+    text += format_text("; {} refuses: {}", name(each.engine), each.reason);
   }
   return text;
 }

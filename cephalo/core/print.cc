@@ -12,14 +12,14 @@ constexpr dim_t kEnds = 3;  // entries shown at both ends of a long axis
 void append(std::string& text, const TensorView& t, int decimals, int indent) {
   if (t.rank() == 0) {
     if (t.dtype() == DType::i64) {
-      text += fmt::format("{}", *t.data_as<std::int64_t>());
+      text += format_text("{}", *t.data_as<std::int64_t>());
     } else {
-      text += fmt::format("{:.{}f}", t.at({}), is_floating(t.dtype()) ? decimals : 0);
+      text += format_text("{:.{}f}", t.at({}), is_floating(t.dtype()) ? decimals : 0);
     }
     return;
   }
   text += '[';
-  const std::string separator = t.rank() == 1 ? ", " : fmt::format(",\n{:{}}", "", indent + 1);
+  const std::string separator = t.rank() == 1 ? ", " : format_text(",\n{:{}}", "", indent + 1);
   for (dim_t i = 0; i < t.dim(0); ++i) {
     if (i > 0) text += separator;
     if (t.dim(0) > 2 * kEnds && i == kEnds) {

@@ -46,7 +46,7 @@ std::string to_string(const Shown& shown) {
   if (text.size() <= kShown) return printable(text);
   std::size_t end = kShown;
   while (end > kShown - 3 && continues_character(text[end])) --end;
-  return fmt::format("{}... ({} bytes)", printable(text.substr(0, end)), text.size());
+  return format_text("{}... ({} bytes)", printable(text.substr(0, end)), text.size());
 }
 
 }  // namespace cephalo

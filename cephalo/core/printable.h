@@ -1,10 +1,11 @@
 #pragma once
 
 // Inside the library and its program only.
-#include <fmt/format.h>
 
 #include <string>
 #include <string_view>
+
+#include "cephalo/core/format.h"
 
 namespace cephalo {
 
@@ -23,12 +24,3 @@ inline Shown shown(std::string_view text) {
 std::string to_string(const Shown& shown);
 
 }  // namespace cephalo
-
-template <>
-struct fmt::formatter<cephalo::Shown> {
-  static constexpr auto parse(const fmt::format_parse_context& context) { return context.begin(); }
-  template <typename Context>
-  auto format(const cephalo::Shown& shown, Context& context) const {
-    return fmt::format_to(context.out(), "{}", cephalo::to_string(shown));
-  }
-};

@@ -28,12 +28,12 @@ bool Dims::operator==(const Dims& other) const {
 }
 
 std::string to_string(const Dims& dims) {
-  return fmt::format("{}", dims);
+  return format_text("[{}]", joined(dims, ", "));
 }
 
 std::string to_tuple_string(const Dims& dims) {
   const char* comma = dims.rank() == 1 ? "," : "";  // as Python writes it
-  return fmt::format("({}{})", fmt::join(dims.begin(), dims.end(), ", "), comma);
+  return format_text("({}{})", joined(dims, ", "), comma);
 }
 
 dim_t checked_mul(dim_t a, dim_t b) {

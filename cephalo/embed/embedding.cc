@@ -101,7 +101,7 @@ Tensor checked_ids(const char* function, const TensorView& ids, dim_t vocab_size
   for (dim_t i = 0; i < ids.numel(); ++i) {
     if (id[i] >= 0 && id[i] < vocab_size) continue;
     const std::string sequence =
-        ids.rank() == 2 ? fmt::format(" of sequence {}", i / tokens) : std::string();
+        ids.rank() == 2 ? format_text(" of sequence {}", i / tokens) : std::string();
     fail(Error::Kind::value, "{}: id {} at position {}{} is outside the vocabulary of {}", function,
          id[i], i % tokens, sequence, vocab_size);
   }

@@ -190,7 +190,7 @@ std::optional<dim_t> ConfigKeys::whole(Names names, dim_t least) {
       (value->is_number_unsigned() ? value->get<std::uint64_t>() <= std::uint64_t{kLargestNumber}
                                    : value->get<std::int64_t>() >= 0);
   check(whole && value->get<dim_t>() >= least, *value,
-        fmt::format("a whole number from {} to {}", least, kLargestNumber));
+        format_text("a whole number from {} to {}", least, kLargestNumber));
   return value->get<dim_t>();
 }
 
@@ -232,14 +232,14 @@ std::optional<std::size_t> ConfigKeys::word(const char* name, Names words) {
   const auto found = std::find_if(words.begin(), words.end(), [&](const char* word) {
     return value->is_string() && value->get_ref<const std::string&>() == word;
   });
-  check(found != words.end(), *value, fmt::format("one of {}", fmt::join(words, ", ")));
+  check(found != words.end(), *value, format_text("one of {}", joined(words, ", ")));
   return static_cast<std::size_t>(found - words.begin());
 }
 
 void ConfigKeys::only(const char* name, bool wanted) {
   const std::optional<bool> value = boolean(name);
   if (!value) return;
-  check(*value == wanted, nlohmann::json(*value), fmt::format("{}: the only one there is", wanted));
+  check(*value == wanted, nlohmann::json(*value), format_text("{}: the only one there is", wanted));
 }
 
 void ConfigKeys::refuse_unknown(std::span<const std::string_view> also_known) const {

@@ -61,7 +61,7 @@ std::string temporary_path(const std::string& path) {
   const std::uint64_t number = (std::uint64_t{random()} << 32) | random();
   const std::size_t name = path.size() - std::min(path.size(), path.rfind('/') + 1);
   const std::size_t cut = name - std::min(name, kLongestName - kSuffix);
-  return fmt::format("{}{}{:016x}{}", std::string_view(path).substr(0, path.size() - cut), kMark,
+  return format_text("{}{}{:016x}{}", std::string_view(path).substr(0, path.size() - cut), kMark,
                      number, kTemporary);
 }
 

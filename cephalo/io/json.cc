@@ -60,11 +60,11 @@ class JsonCounter {
   std::string describe(Excess excess) const {
     switch (excess) {
       case Excess::depth:
-        return fmt::format("more than {} objects and arrays in one another", limits_.depth);
+        return format_text("more than {} objects and arrays in one another", limits_.depth);
       case Excess::values:
-        return fmt::format("more than {} names and values", limits_.values);
+        return format_text("more than {} names and values", limits_.values);
       case Excess::length:
-        return fmt::format("a name or value of more than {} bytes", limits_.string_bytes);
+        return format_text("a name or value of more than {} bytes", limits_.string_bytes);
       default:
         return "not valid UTF-8 JSON";
     }
@@ -127,7 +127,7 @@ class BoundedText : public std::streambuf {
     for (std::size_t k = 0; k < block_.size(); ++k) {
       const Excess excess = counter_.add(block_[k]);
       if (excess == Excess::none) continue;
-      refusal_ = fmt::format("{}: {} at byte {}", name_, counter_.describe(excess),
+      refusal_ = format_text("{}: {} at byte {}", name_, counter_.describe(excess),
                              at_ + static_cast<std::int64_t>(k) + 1);
       return k;
     }
@@ -211,7 +211,7 @@ std::int64_t JsonMembers::whole(const char* key, std::int64_t most) const {
   const nlohmann::json& value = at(key);
   const bool fits =
       value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
-  if (!fits) refuse(key, fmt::format("a whole number from 0 to {}", most));
+  if (!fits) refuse(key, format_text("a whole number from 0 to {}", most));
   return value.get<std::int64_t>();
 }
 

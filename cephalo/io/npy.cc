@@ -213,9 +213,8 @@ void write_npy(const std::string& path, const TensorView& t, bool replace) {
   require_type(type != std::end(kTypes), "{}: NumPy has no {}; convert to float32 first", path,
                name(t.dtype()));
   const std::string comma = t.rank() == 1 ? "," : "";
-  std::string text =
-      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", type->first,
-                  fmt::join(t.shape().begin(), t.shape().end(), ", "), comma);
+  std::string text = format_text("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                                 type->first, joined(t.shape(), ", "), comma);
   // Padded so that the numbers begin at a multiple of 64 bytes.
   constexpr std::size_t kBefore = 10;
   const std::size_t whole = (kBefore + text.size() + 1 + 63) / 64 * 64;

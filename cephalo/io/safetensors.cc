@@ -43,7 +43,7 @@ std::string make_header(const std::string& path, const NamedTensors& tensors,
     for (const auto& [key, value] : metadata) {
       pairs.push_back(quoted_json(key, path) + ":" + quoted_json(value, path));
     }
-    members.push_back(fmt::format("\"{}\":{{{}}}", kMetadata, fmt::join(pairs, ",")));
+    members.push_back(format_text("\"{}\":{{{}}}", kMetadata, joined(pairs, ",")));
   }
   std::set<std::string_view> names;
   std::int64_t offset = 0;
@@ -51,13 +51,12 @@ std::string make_header(const std::string& path, const NamedTensors& tensors,
     require(name != kMetadata && names.insert(name).second, "{}: {}: cannot be written twice", path,
             shown(name));
     const std::int64_t end = checked_add(offset, static_cast<std::int64_t>(view.bytes()));
-    members.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+    members.push_back(format_text(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                                   quoted_json(name, path), safetensors_word(view.dtype()),
-                                  fmt::join(view.shape().begin(), view.shape().end(), ","), offset,
-                                  end));
+                                  joined(view.shape(), ","), offset, end));
     offset = end;
   }
-  std::string json = fmt::format("{{{}}}", fmt::join(members, ","));
+  std::string json = format_text("{{{}}}", joined(members, ","));
   json.resize((json.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = json.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + json;

@@ -90,7 +90,7 @@ class HeaderReader : public JsonEvents {
       return true;
     }
     if (depth_ != 2 || in_array_ || field_ != "dtype") {
-      complain(fmt::format("\"{}\" is not a whole number", shown(text)));
+      complain(format_text("\"{}\" is not a whole number", shown(text)));
     }
     read_dtype(text);
     return true;
@@ -98,7 +98,7 @@ class HeaderReader : public JsonEvents {
 
   bool number_unsigned(number_unsigned_t value) override {
     if (depth_ != 2 || !in_array_)
-      complain(fmt::format("the number {} does not belong here", value));
+      complain(format_text("the number {} does not belong here", value));
     require(value <= static_cast<std::uint64_t>(INT64_MAX), "{}: {}: {}: {} is too large", path_,
             shown(name_), field_, value);
     const auto number = static_cast<std::int64_t>(value);
@@ -114,10 +114,10 @@ class HeaderReader : public JsonEvents {
     return true;
   }
   bool number_integer(number_integer_t value) override {
-    complain(fmt::format("{} is negative", value));
+    complain(format_text("{} is negative", value));
   }
   bool number_float(number_float_t, const string_t& text) override {
-    complain(fmt::format("{} is not a whole number below 2^63", shown(text)));
+    complain(format_text("{} is not a whole number below 2^63", shown(text)));
   }
   bool boolean(bool) override { complain("true or false does not belong here"); }
   bool null() override { complain("null does not belong here"); }

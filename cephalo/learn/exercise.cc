@@ -100,7 +100,7 @@ std::string other_order(const ExerciseStep& step, const TensorView& answer,
       yours += (yours.empty() ? "" : ", ") + names[static_cast<std::size_t>(axis)];
     }
     if (equal(answer, permute(wanted, axes))) {
-      return fmt::format("transposed: yours is [{}], it should be [{}]", yours, step.axes);
+      return format_text("transposed: yours is [{}], it should be [{}]", yours, step.axes);
     }
   }
   return "";
@@ -108,14 +108,14 @@ std::string other_order(const ExerciseStep& step, const TensorView& answer,
 
 std::string wrong_shape(const ExerciseStep& step, const Shape& found, const Shape& wanted) {
   if (found.rank() != wanted.rank()) {
-    return fmt::format("it has {} axes, {}; it should have {}, [{}] = {}", found.rank(),
+    return format_text("it has {} axes, {}; it should have {}, [{}] = {}", found.rank(),
                        to_tuple_string(found), wanted.rank(), step.axes, to_tuple_string(wanted));
   }
   const std::vector<std::string> names = axis_names(step);
   std::string text;
   for (int axis = 0; axis < wanted.rank(); ++axis) {
     if (found[axis] == wanted[axis]) continue;
-    text += fmt::format("{}axis {} ({}) is {}, it should be {}", text.empty() ? "" : "; ", axis,
+    text += format_text("{}axis {} ({}) is {}, it should be {}", text.empty() ? "" : "; ", axis,
                         names[static_cast<std::size_t>(axis)], found[axis], wanted[axis]);
   }
   return text;
@@ -125,7 +125,7 @@ std::string wrong_values(const ExerciseStep& step, const TensorView& answer,
                          const TensorView& wanted) {
   Dims where;
   if (equal(answer, wanted, where)) return "";
-  return fmt::format(
+  return format_text(
       "the shape is right, the numbers are not: at [{}] = {} it is {:.4f}, not {:.4f}", step.axes,
       to_tuple_string(where), answer.at(where), wanted.at(where));
 }
@@ -140,7 +140,7 @@ std::string reason(const ExerciseStep& step, const TensorView& answer, const Ten
   }
   for (const Key& other : kKeys) {
     if (step.name != std::string(other.step) && equal(answer, trace.at(other.key).value)) {
-      return fmt::format("this is the answer of the step \"{}\"; now {}", other.step, step.task);
+      return format_text("this is the answer of the step \"{}\"; now {}", other.step, step.task);
     }
   }
   if (!(answer.shape() == wanted.shape())) return wrong_shape(step, answer.shape(), wanted.shape());
@@ -159,7 +159,7 @@ std::size_t step_number(const std::string& wanted) {
 std::string what_next(std::size_t number) {
   if (number + 1 == exercise_steps().size()) return "That was the last step.";
   const ExerciseStep& next = exercise_steps()[number + 1];
-  return fmt::format("Next, {}: {}", next.name, next.task);
+  return format_text("Next, {}: {}", next.name, next.task);
 }
 
 }  // namespace
@@ -195,16 +195,16 @@ Exercise exercise() {
 Verdict check(const std::string& step, const TensorView& answer) {
   const std::size_t number = step_number(step);
   const ExerciseStep& known = exercise_steps()[number];
-  if (answer.numel() == 0) return {false, fmt::format("{}: to do: {}", step, known.task)};
+  if (answer.numel() == 0) return {false, format_text("{}: to do: {}", step, known.task)};
   const Exercise e = exercise();
   const Trace trace = exercise_layer(e).trace(e.x);
   const TensorView wanted = trace.at(kKeys[number].key).value;
   if (equal(answer, wanted)) {
     const std::string shape = to_tuple_string(wanted.shape());
     return {true,
-            fmt::format("{}: right, [{}] = {}. {}", step, known.axes, shape, what_next(number))};
+            format_text("{}: right, [{}] = {}. {}", step, known.axes, shape, what_next(number))};
   }
-  return {false, fmt::format("{}: {}", step, reason(known, answer, wanted, trace, e))};
+  return {false, format_text("{}: {}", step, reason(known, answer, wanted, trace, e))};
 }
 
 }  // namespace cephalo

@@ -60,7 +60,7 @@ SimpleAttention simple_attention(const TensorView& x) {
 }
 
 Trace trace_simple_attention(const TensorView& x) {
-  TraceRecorder recorder({.title = fmt::format("simple_attention: width {}", x.dim(-1)),
+  TraceRecorder recorder({.title = format_text("simple_attention: width {}", x.dim(-1)),
                           .form = std::nullopt,
                           .has_batch = x.rank() != 2,
                           .one_head = true,

@@ -23,7 +23,7 @@ std::string ids_note(const TensorView& ids) {
   constexpr dim_t kShown = 8;
   std::string note;
   for (dim_t i = 0; i < std::min(kShown, ids.dim(1)); ++i) {
-    note += fmt::format("{}{}", i > 0 ? " " : "", ids.at({0, i}));
+    note += format_text("{}{}", i > 0 ? " " : "", ids.at({0, i}));
   }
   return ids.dim(1) > kShown ? note + " ..." : note;
 }
@@ -56,7 +56,7 @@ void prepend_embedding(const EmbeddedText& embedded, Trace& trace) {
   steps.push_back(
       step_of("0b", "EMBED", "token_embeddings", "tokens[ids]", embedded.token_embeddings, ""));
   steps.push_back(step_of("0c", "POSITION", "position_embeddings",
-                          fmt::format("positions[:{}]", count), embedded.position_embeddings, ""));
+                          format_text("positions[:{}]", count), embedded.position_embeddings, ""));
   for (Step& step : trace.steps) {
     if (step.key != "x") continue;
     step.number = "0d";

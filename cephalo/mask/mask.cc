@@ -79,7 +79,7 @@ Mask from_documents(const TensorView& q_ids, const TensorView& kv_ids, bool same
 }
 
 std::string bound_text(dim_t bound) {
-  return bound == unlimited ? "unlimited" : fmt::format("{}", bound);
+  return bound == unlimited ? "unlimited" : format_text("{}", bound);
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ bool Mask::has_bias() const {
 std::string Mask::to_string() const {
   std::vector<std::string> parts;
   if (positions) {
-    parts.push_back(fmt::format("positions({}, {})",
+    parts.push_back(format_text("positions({}, {})",
                                 positions->align == Align::top_left ? "top_left" : "bottom_right",
                                 positions->offset));
   }
@@ -116,34 +116,34 @@ std::string Mask::to_string() const {
     if (prefix == std::vector<dim_t>{0}) {
       parts.emplace_back("causal()");
     } else if (prefix.size() == 1) {
-      parts.push_back(fmt::format("causal({})", prefix[0]));
+      parts.push_back(format_text("causal({})", prefix[0]));
     } else {
-      parts.push_back(fmt::format("causal([{}])", fmt::join(prefix, ", ")));
+      parts.push_back(format_text("causal([{}])", joined(prefix, ", ")));
     }
   }
   if (window) {
     parts.push_back(
-        fmt::format("window({}, {})", bound_text(window->left), bound_text(window->right)));
+        format_text("window({}, {})", bound_text(window->left), bound_text(window->right)));
   }
   if (lengths) {
-    const std::string kv = fmt::format("[{}]", fmt::join(lengths->kv, ", "));
-    parts.push_back(lengths->q ? fmt::format("lengths({}, [{}])", kv, fmt::join(*lengths->q, ", "))
-                               : fmt::format("lengths({})", kv));
+    const std::string kv = format_text("[{}]", joined(lengths->kv, ", "));
+    parts.push_back(lengths->q ? format_text("lengths({}, [{}])", kv, joined(*lengths->q, ", "))
+                               : format_text("lengths({})", kv));
   }
   if (documents) {
     const std::string kv = cephalo::to_string(documents->kv_ids.shape());
     parts.push_back(
         documents->same_tokens
-            ? fmt::format("documents({})", kv)
-            : fmt::format("documents({}, {})", cephalo::to_string(documents->q_ids.shape()), kv));
+            ? format_text("documents({})", kv)
+            : format_text("documents({}, {})", cephalo::to_string(documents->q_ids.shape()), kv));
   }
   for (const MaskTensor& t : tensors) {
-    parts.push_back(fmt::format("{}({})", name(t.role), cephalo::to_string(t.view.shape())));
+    parts.push_back(format_text("{}({})", name(t.role), cephalo::to_string(t.view.shape())));
   }
   for (const std::vector<float>& slopes : alibi) {
-    parts.push_back(fmt::format("alibi([{:.4g}])", fmt::join(slopes, ", ")));
+    parts.push_back(format_text("alibi([{:.4g}])", joined(slopes, ", ")));
   }
-  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, " & "));
+  return parts.empty() ? "none" : format_text("{}", joined(parts, " & "));
 }
 
 std::string Mask::draw(dim_t q_tokens, dim_t kv_tokens, dim_t head, dim_t batch) const {
@@ -165,11 +165,11 @@ std::string Mask::draw(dim_t q_tokens, dim_t kv_tokens, dim_t head, dim_t batch)
   const BoundMask bound(*this, extent, "draw");
   const dim_t step =
       std::max<dim_t>(1, (std::max(q_tokens, kv_tokens) + kDrawnCells - 1) / kDrawnCells);
-  std::string picture = fmt::format("{}, {} queries x {} keys", to_string(), q_tokens, kv_tokens);
-  if (step > 1) picture += fmt::format(", {} x {} pairs a cell", step, step);
+  std::string picture = format_text("{}, {} queries x {} keys", to_string(), q_tokens, kv_tokens);
+  if (step > 1) picture += format_text(", {} x {} pairs a cell", step, step);
   picture += '\n';
   for (dim_t i = 0; i < q_tokens; i += step) {
-    picture += fmt::format("{:>6} ", i);
+    picture += format_text("{:>6} ", i);
     for (dim_t j = 0; j < kv_tokens; j += step) {
       const Tile tile = bound.tile(batch, head, i, std::min(i + step, q_tokens), j,
                                    std::min(j + step, kv_tokens));

@@ -19,7 +19,7 @@ void read_dropout(ConfigKeys& keys, const ConfigOptions& options, GptOptions& o)
   for (const std::optional<double>& rate : rates) {
     if (!rate || *rate == o.dropout || options.warnings == nullptr) continue;
     options.warnings->push_back(
-        fmt::format("{}: embd_pdrop and attn_pdrop differ from resid_pdrop ({}), which is used for "
+        format_text("{}: embd_pdrop and attn_pdrop differ from resid_pdrop ({}), which is used for "
                     "all in training",
                     keys.path(), o.dropout));
     return;

@@ -88,7 +88,7 @@ void for_expected(const GptOptions& o, const Visit& visit) {
     visit(root + "wpe.weight", Shape{o.context_length, d});
   }
   for (dim_t l = 0; l < o.num_layers; ++l) {
-    const std::string prefix = fmt::format("{}h.{}.", root, l);
+    const std::string prefix = format_text("{}h.{}.", root, l);
     const auto linear = [&](const char* name, dim_t out, dim_t in, bool bias) {
       visit(prefix + name + ".weight", Shape{out, in});
       if (bias) visit(prefix + name + ".bias", Shape{out});
@@ -239,7 +239,7 @@ LoadedGpt load_from(const GptFile& file, const GptConfig& found, const LoadGptOp
     const dim_t bad = count_not_finite(to);
     if (bad == 0) return;
     const std::string message =
-        fmt::format("{}: {}: {} numbers are NaN or infinite", file.path(), name, bad);
+        format_text("{}: {}: {} numbers are NaN or infinite", file.path(), name, bad);
     if (options.strict) fail(Error::Kind::value, "{}", message);
     if (warnings != nullptr) warnings->push_back(message);
   });
@@ -343,7 +343,7 @@ void write_shards(const std::filesystem::path& folder, const FileTensors& tensor
   nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}},
                                   {"weight_map", nlohmann::ordered_json::object()}};
   for (std::size_t k = 0; k < shards.size(); ++k) {
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", k + 1, shards.size());
+    const std::string name = format_text("model-{:05}-of-{:05}.safetensors", k + 1, shards.size());
     write_safetensors((folder / name).string(), shards[k], note, options.replace);
     for (const auto& [tensor, view] : shards[k]) index["weight_map"][tensor] = name;
   }

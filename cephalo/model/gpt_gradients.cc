@@ -32,7 +32,7 @@ GptGradientTensors::GptGradientTensors(const GptLayers& model) {
   head = model.options.tied_head ? tables.token : find("lm_head.weight");
   for (std::size_t l = 0; l < model.blocks.size(); ++l) {
     const auto of_block = [&](const char* name) {
-      return find(fmt::format("transformer.h.{}.{}", l, name));
+      return find(format_text("transformer.h.{}.{}", l, name));
     };
     blocks.push_back({of_block("ln_1.weight"),
                       of_block("ln_1.bias"),

@@ -32,7 +32,7 @@ const ModelSizes& find_model_sizes(const std::string& name, const char* function
     return !name.empty() && (name == m.name || name == m.other_name || name == m.parameters);
   });
   require(found != kModels.end(), "{}: there is no {}; there are {}", function, name,
-          fmt::join(preset_names(), ", "));
+          joined(preset_names(), ", "));
   return *found;
 }
 

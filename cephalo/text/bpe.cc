@@ -15,7 +15,7 @@ std::string escaped(std::string_view bytes) {
   std::string text;
   for (const char c : bytes.substr(0, 40)) {
     const bool plain = c > 0x1F && c < 0x7F;
-    text += plain ? std::string(1, c) : fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+    text += plain ? std::string(1, c) : format_text("\\x{:02X}", static_cast<unsigned char>(c));
   }
   return text;
 }

@@ -29,7 +29,7 @@ std::string in_quotes(std::string_view text) {
     shown += broken ? "?" : printable(next);
     text.remove_prefix(next.size());
   }
-  return fmt::format("\"{}\"{}", shown, text.empty() ? "" : "...");
+  return format_text("\"{}\"{}", shown, text.empty() ? "" : "...");
 }
 
 // The characters of a token in vocab.json.
@@ -188,7 +188,7 @@ class MergesReader {
     const auto spaces = std::count(line.begin(), line.end(), ' ');
     const std::size_t middle = line.find(' ');
     if (spaces != 1 || middle == 0 || middle + 1 == line.size()) {
-      complain(fmt::format("{} is not two tokens with one space between", in_quotes(line)));
+      complain(format_text("{} is not two tokens with one space between", in_quotes(line)));
     }
     const std::string left = bytes_of(std::string(line.substr(0, middle)));
     const std::string right = bytes_of(std::string(line.substr(middle + 1)));
@@ -196,7 +196,7 @@ class MergesReader {
     const TokenId result = id_of(left + right, "what it makes,");
     const auto rank = static_cast<std::uint32_t>(merges.size());
     if (!seen_->insert(merge.first, merge.second, {rank, result})) {
-      complain(fmt::format("the pair {} is on an earlier line too", in_quotes(line)));
+      complain(format_text("the pair {} is on an earlier line too", in_quotes(line)));
     }
     merges.push_back(merge);
     results.push_back(result);
@@ -205,7 +205,7 @@ class MergesReader {
   TokenId id_of(const std::string& bytes, const char* what) const {
     const std::uint32_t id = vocabulary_.index.find(vocabulary_.tokens, bytes);
     if (id == StringIndex::kNone) {
-      complain(fmt::format("{} {} is not in the vocabulary", what, shown(bytes)));
+      complain(format_text("{} {} is not in the vocabulary", what, shown(bytes)));
     }
     return static_cast<TokenId>(id);
   }
@@ -264,10 +264,10 @@ Bpe Bpe::load(const std::string& folder, std::int64_t model_vocab_size) {
   constexpr std::pair<const char*, const char*> kNames[] = {{"vocab.json", "merges.txt"},
                                                             {"encoder.json", "vocab.bpe"}};
   for (const auto& [vocab, merges] : kNames) {
-    const std::string vocab_path = fmt::format("{}/{}", folder, vocab);
+    const std::string vocab_path = format_text("{}/{}", folder, vocab);
     std::error_code ignored;
     if (!std::filesystem::exists(vocab_path, ignored)) continue;
-    return load(vocab_path, fmt::format("{}/{}", folder, merges), model_vocab_size);
+    return load(vocab_path, format_text("{}/{}", folder, merges), model_vocab_size);
   }
   fail(Error::Kind::io,
        "{}: has no vocab.json with merges.txt, nor encoder.json with vocab.bpe: no vocabulary",
@@ -282,7 +282,7 @@ std::string Bpe::vocab_json() const {
   std::string json = "{";
   for (std::size_t id = 0; id < tables_->tokens.size(); ++id) {
     const nlohmann::json characters = characters_of(tables_->tokens[id], special[id]);
-    json += fmt::format("{}{}:{}", id == 0 ? "" : ",", characters.dump(), id);
+    json += format_text("{}{}:{}", id == 0 ? "" : ",", characters.dump(), id);
   }
   return json + "}\n";
 }
@@ -291,7 +291,7 @@ std::string Bpe::merges_txt() const {
   std::string text = "#version: 0.2\n";
   for (const auto& [left, right] : tables_->merges) {
     text +=
-        fmt::format("{} {}\n", to_byte_characters(token(left)), to_byte_characters(token(right)));
+        format_text("{} {}\n", to_byte_characters(token(left)), to_byte_characters(token(right)));
   }
   return text;
 }

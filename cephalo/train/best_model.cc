@@ -19,7 +19,7 @@ constexpr const char* kBegin = "best-";
 constexpr const char* kEnd = ".safetensors";
 
 std::string file_name(std::int64_t step) {
-  return fmt::format("{}{:08}{}", kBegin, step, kEnd);
+  return format_text("{}{:08}{}", kBegin, step, kEnd);
 }
 
 // A file that keep() wrote, by its name and by what is in it: everything else is the user's.

@@ -32,7 +32,7 @@ CheckpointFile::CheckpointFile(const std::string& path) : file_(checked(path)) {
   require(found != file_.metadata().end(), "{}: is not a checkpoint: its metadata has no {}", path,
           kCheckpointKey);
   const nlohmann::json inside =
-      parse_json(found->second, fmt::format("{}: {}", path, kCheckpointKey));
+      parse_json(found->second, format_text("{}: {}", path, kCheckpointKey));
   const bool whole = inside.is_object() && inside.contains("version") && inside.contains("state") &&
                      inside.at("version").is_number_integer() && inside.at("state").is_object();
   require(whole, "{}: {}: is not a version and a state", path, kCheckpointKey);

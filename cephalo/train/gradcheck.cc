@@ -154,7 +154,7 @@ class AttendCase {
     add("k", k_, gradients.dk);
     add("v", v_, gradients.dv);
     for (std::size_t n = 0; n < biases_.size(); ++n) {
-      add(biases_.size() == 1 ? "bias" : fmt::format("bias[{}]", n), biases_[n],
+      add(biases_.size() == 1 ? "bias" : format_text("bias[{}]", n), biases_[n],
           gradients.dbias[n]);
     }
     return report;
@@ -221,14 +221,14 @@ std::string GradcheckReport::to_string() const {
     index_width = std::max(index_width, cephalo::to_string(t.worst.index).size());
   }
   std::string out =
-      fmt::format("{:<{}}  {:>7}  {:<{}}  {:>12}  {:>12}  {:>7}  {:>7}\n", "tensor", name_width,
+      format_text("{:<{}}  {:>7}  {:<{}}  {:>12}  {:>12}  {:>7}  {:>7}\n", "tensor", name_width,
                   "checked", "worst", index_width, "analytic", "numeric", "error", "allowed");
   for (const GradcheckTensor& t : tensors) {
     const GradcheckTensor::Worst& w = t.worst;
-    out += fmt::format("{:<{}}  {:>7}  {:<{}}  {:>12.6g}  {:>12.6g}  {:>7.1e}  {:>7.1e}{}\n",
+    out += format_text("{:<{}}  {:>7}  {:<{}}  {:>12.6g}  {:>12.6g}  {:>7.1e}  {:>7.1e}{}\n",
                        t.name, name_width, t.checked, cephalo::to_string(w.index), index_width,
                        w.analytic, w.numeric, w.error, w.allowed,
-                       t.passed() ? "" : fmt::format("  {} wrong", t.failed));
+                       t.passed() ? "" : format_text("  {} wrong", t.failed));
   }
   return out;
 }

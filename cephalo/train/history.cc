@@ -57,9 +57,9 @@ double tick_step(double range, double count) {
 std::string polyline(const Curve& curve, const Axes& axes, const char* colour) {
   std::string points;
   for (const Point& p : curve) {
-    fmt::format_to(std::back_inserter(points), "{:.1f},{:.1f} ", axes.x(p.x), axes.y(p.y));
+    append_text(points, "{:.1f},{:.1f} ", axes.x(p.x), axes.y(p.y));
   }
-  return fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" points=\"{}\"/>\n",
+  return format_text("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" points=\"{}\"/>\n",
                      colour, points);
 }
 
@@ -68,14 +68,14 @@ std::string grid(const Axes& axes) {
   const double loss_step = tick_step(axes.high - axes.low, 6);
   for (double k = std::ceil(axes.low / loss_step); k * loss_step <= axes.high; k += 1.0) {
     const double y = axes.y(k * loss_step);
-    svg += fmt::format(
+    svg += format_text(
         "<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>"
         "<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{:g}</text>\n",
         kLeft, kWidth - kRight, y, y, kLeft - 6, y + 4, k * loss_step);
   }
   const double step = std::max(1.0, tick_step(axes.last_step, 8));
   for (double x = 0.0; x <= axes.last_step; x += step) {
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.0f}</text>\n",
+    svg += format_text("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.0f}</text>\n",
                        axes.x(x), kHeight - kBottom + 18, x);
   }
   return svg;
@@ -126,10 +126,10 @@ std::string loss_csv(const TrainingHistory& history) {
   std::string csv = "step,loss,learning_rate,gradient_norm,skipped,validation_loss\n";
   auto validation = history.validation.begin();
   for (const StepRecord& r : history.steps) {
-    fmt::format_to(std::back_inserter(csv), "{},{},{},{},{},", r.step, r.loss, r.learning_rate,
-                   r.gradient_norm, r.skipped ? 1 : 0);
+    append_text(csv, "{},{},{},{},{},", r.step, r.loss, r.learning_rate, r.gradient_norm,
+                r.skipped ? 1 : 0);
     if (validation != history.validation.end() && validation->step == r.step) {
-      fmt::format_to(std::back_inserter(csv), "{}", validation->loss);
+      append_text(csv, "{}", validation->loss);
       ++validation;
     }
     csv += '\n';
@@ -149,7 +149,7 @@ std::string loss_svg(const TrainingHistory& history, const std::string& title) {
   }
   training = thinned(training, 400);
   const Axes axes = axes_of(training, validation);
-  std::string svg = fmt::format(
+  std::string svg = format_text(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" "
       "font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
       "<text x=\"{}\" y=\"22\" font-size=\"14\">{}</text>\n",
@@ -158,10 +158,10 @@ std::string loss_svg(const TrainingHistory& history, const std::string& title) {
   svg += polyline(training, axes, kTraining);
   svg += polyline(validation, axes, kValidation);
   for (const Point& p : validation) {
-    svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n", axes.x(p.x),
+    svg += format_text("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n", axes.x(p.x),
                        axes.y(p.y), kValidation);
   }
-  svg += fmt::format(
+  svg += format_text(
       "<text x=\"{0}\" y=\"{1}\" fill=\"{2}\">training loss</text>"
       "<text x=\"{3}\" y=\"{1}\" fill=\"{4}\">validation loss</text>"
       "<text x=\"{5}\" y=\"{1}\" text-anchor=\"end\">steps</text>\n</svg>\n",

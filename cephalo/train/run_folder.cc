@@ -32,7 +32,7 @@ constexpr const char* kLock = "lock";
 }
 
 std::string file_name(std::int64_t step) {
-  return fmt::format("{}{:08}{}", kBegin, step, kEnd);
+  return format_text("{}{:08}{}", kBegin, step, kEnd);
 }
 
 // The step of step-00000012.safetensors; nothing for any other name.
@@ -145,7 +145,7 @@ void RunFolder::clean_up() {
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
       if (!is_leftover(entry)) continue;
       if (unlink(entry.path().c_str()) == 0) {
-        repairs_.push_back(fmt::format("{}: left by an interrupted save, removed",
+        repairs_.push_back(format_text("{}: left by an interrupted save, removed",
                                        entry.path().filename().string()));
       }
     }
@@ -178,15 +178,15 @@ void RunFolder::repair_latest() {
   if (all.empty()) {
     if (is_there && unlink(link.c_str()) == 0) {
       repairs_.push_back(
-          fmt::format("{}: pointed at {}, which is not there; removed", kLatest, target));
+          format_text("{}: pointed at {}, which is not there; removed", kLatest, target));
     }
     return;
   }
   const std::string newest = file_name(all.back());
   if (is_there && target == newest) return;
   point_latest_at(all.back());
-  repairs_.push_back(is_there ? fmt::format("{}: pointed at {}, now at {}", kLatest, target, newest)
-                              : fmt::format("{}: was missing, points at {}", kLatest, newest));
+  repairs_.push_back(is_there ? format_text("{}: pointed at {}, now at {}", kLatest, target, newest)
+                              : format_text("{}: was missing, points at {}", kLatest, newest));
 }
 
 void RunFolder::point_latest_at(std::int64_t step) {

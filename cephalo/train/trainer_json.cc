@@ -70,7 +70,7 @@ std::size_t read_word(const JsonMembers& members, const char* key, const Words& 
   for (std::size_t place = 0; place < std::size(words); ++place) {
     if (words[place] == word) return place;
   }
-  members.refuse(key, fmt::format("one of {}", fmt::join(words, ", ")));
+  members.refuse(key, format_text("one of {}", joined(words, ", ")));
 }
 
 Json model_to_json(const GptOptions& o) {

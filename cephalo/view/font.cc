@@ -1,10 +1,9 @@
 #include "cephalo/view/font.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/printable.h"
 #include "cephalo/text/pre_split.h"
 #include "cephalo/view/font_file.h"
@@ -52,8 +51,8 @@ CodePoint next_code_point(std::string_view text) {
 }
 
 std::string spelled(const CodePoint& c) {
-  return c.whole ? fmt::format("U+{:04X}", static_cast<std::uint32_t>(c.code))
-                 : fmt::format("\\x{:02X}", static_cast<std::uint32_t>(c.code));
+  return c.whole ? format_text("U+{:04X}", static_cast<std::uint32_t>(c.code))
+                 : format_text("\\x{:02X}", static_cast<std::uint32_t>(c.code));
 }
 
 // visit(character, letters): those that stand for it; spelled ones are kept apart by a space.

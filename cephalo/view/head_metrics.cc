@@ -138,7 +138,7 @@ std::vector<std::vector<ProbeScores>> probe_heads(const Gpt& model, const ProbeO
   require(options.length <= longest_probe(o),
           "probe: 2 x {} + 1 tokens exceed context_length ({}); {}", options.length,
           o.context_length,
-          longest_probe(o) > 0 ? fmt::format("at most {} fit", longest_probe(o))
+          longest_probe(o) > 0 ? format_text("at most {} fit", longest_probe(o))
                                : "no probe fits this model");
   std::vector<std::vector<ProbeScores>> scores(
       static_cast<std::size_t>(o.num_layers),

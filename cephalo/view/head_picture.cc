@@ -66,12 +66,12 @@ void draw_header(Picture& picture, const std::vector<std::string>& lines) {
 }
 
 std::string in_words(const LabelScore& label) {
-  return fmt::format("{} {:.2f}", name(label.label), label.score);
+  return format_text("{} {:.2f}", name(label.label), label.score);
 }
 
 std::string caption(const Recording& recording, dim_t cells) {
   if (cells == recording.tokens()) return kCaption;
-  return fmt::format("{}; a cell is the largest of about {} x {}", kCaption,
+  return format_text("{}; a cell is the largest of about {} x {}", kCaption,
                      (recording.tokens() + cells - 1) / cells,
                      (recording.tokens() + cells - 1) / cells);
 }
@@ -89,7 +89,7 @@ struct Axis {
       const dim_t first = (at * count + cells - 1) / cells;  // of the tokens that the cell pools
       const std::string& token = tokens[static_cast<std::size_t>(first)];
       names.push_back({at * cell + cell / 2,
-                       fitted(all ? token : fmt::format("{} {}", first, token), longest)});
+                       fitted(all ? token : format_text("{} {}", first, token), longest)});
       room = std::max(room, text_width(names.back().text, letter) + kGap + 3);
     }
   }
@@ -116,7 +116,7 @@ struct Axis {
 std::vector<std::string> with_indices(const std::vector<std::string>& tokens) {
   std::vector<std::string> names;
   for (const std::string& token : tokens)
-    names.push_back(fmt::format("{} {}", names.size(), token));
+    names.push_back(format_text("{} {}", names.size(), token));
   return names;
 }
 
@@ -180,12 +180,12 @@ Picture draw_heads(const Recording& recording, const std::vector<HeadReport>& re
   const dim_t wanted = std::max(recording.num_heads() * at.column, footer_width() + kMargin);
   Picture picture(kMargin + wanted, top + layers * at.row + kFooterHeight, kPage);
   draw_header(picture,
-              {text.text, fmt::format("{}: {}", text.model, caption(recording, at.cells))});
+              {text.text, format_text("{}: {}", text.model, caption(recording, at.cells))});
   for (const HeadReport& report : reports) {
     const dim_t x = kMargin + report.head * at.column + at.room;
     const dim_t title = top + (report.layer - first_layer) * at.row + tall;
     const dim_t y = title - tall + kLine + at.room;
-    picture.write(x - at.room, title, fmt::format("L{} H{}", report.layer, report.head), kPlainInk);
+    picture.write(x - at.room, title, format_text("L{} H{}", report.layer, report.head), kPlainInk);
     picture.draw_map(x, y, recording.pooled(report.layer, report.head, at.cells).largest, at.cell);
     if (at.named) at.axis.draw(picture, x, y);
     dim_t line = y + at.side + tall + 8;
@@ -212,12 +212,12 @@ Picture draw_head(const Recording& recording, const HeadReport& report, const Pi
   const dim_t top = kMargin + 3 * kLine + axis.room;
   const dim_t side = cells * size;
 
-  std::string heading = fmt::format("layer {} head {}", report.layer, report.head);
+  std::string heading = format_text("layer {} head {}", report.layer, report.head);
   for (const LabelScore& label : report.labels) heading += ", " + in_words(label);
   const std::string note = caption(recording, cells);
   const dim_t wanted = std::max({left + side, kMargin + text_width(note), footer_width()});
   Picture picture(wanted + kMargin, top + side + kMargin + kFooterHeight, kPage);
-  draw_header(picture, {heading, note, fmt::format("{}: {}", text.model, text.text)});
+  draw_header(picture, {heading, note, format_text("{}: {}", text.model, text.text)});
   PooledWeights map = recording.pooled(report.layer, report.head, cells);
   const Tensor numbers = cells <= kNumbers ? Tensor::copy(map.largest) : Tensor();
   picture.draw_map(left, top, std::move(map.largest), size);

@@ -56,22 +56,22 @@ SplitShapes shapes_of(const HeadSplit& s) {
 SplitSteps steps_of(const HeadSplit& s) {
   const SplitShapes shapes = shapes_of(s);
   const int axis = shapes.tokens_axis;
-  const std::string turned = fmt::format("transpose({}, {})", axis, axis + 1);
+  const std::string turned = format_text("transpose({}, {})", axis, axis + 1);
   const std::string shared =
       s.num_kv_heads == s.num_heads
           ? ""
-          : fmt::format("; {} heads share a key head", s.num_heads / s.num_kv_heads);
+          : format_text("; {} heads share a key head", s.num_heads / s.num_kv_heads);
   return {
-      .project = {"1", "PROJECT", fmt::format("q {}", to_tuple_string(shapes.q)),
-                  fmt::format("{} numbers for each token", shapes.q[-1])},
-      .split = {"2", "SPLIT", fmt::format("q.view{}", to_tuple_string(shapes.split)),
-                fmt::format("the same numbers in {} pieces of {}", s.num_heads, s.head_dim)},
+      .project = {"1", "PROJECT", format_text("q {}", to_tuple_string(shapes.q)),
+                  format_text("{} numbers for each token", shapes.q[-1])},
+      .split = {"2", "SPLIT", format_text("q.view{}", to_tuple_string(shapes.split)),
+                format_text("the same numbers in {} pieces of {}", s.num_heads, s.head_dim)},
       .transpose = {"3", "TRANSPOSE", "q." + turned, "the pieces of one head come together"},
-      .scores = {"4a", "SCORES", fmt::format("q @ k.transpose({}, {})", axis + 1, axis + 2),
+      .scores = {"4a", "SCORES", format_text("q @ k.transpose({}, {})", axis + 1, axis + 2),
                  "in each head, every query with every key" + shared},
       .values = {"4d", "VALUES", "weights @ v", "in each head, the values mixed by the weights"},
       .concat = {"5", "CONCAT",
-                 fmt::format("{}.contiguous().view{}", turned, to_tuple_string(shapes.context)),
+                 format_text("{}.contiguous().view{}", turned, to_tuple_string(shapes.context)),
                  "one row again"}};
 }
 
@@ -88,7 +88,7 @@ std::vector<std::optional<dim_t>> shown_of(dim_t count, dim_t most) {
 
 std::string token_name(const HeadSplit& split, dim_t i) {
   return i < std::ssize(split.tokens) ? split.tokens[static_cast<std::size_t>(i)]
-                                      : fmt::format("{}", i);
+                                      : format_text("{}", i);
 }
 
 }  // namespace cephalo

@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 
+#include "cephalo/core/format.h"
 #include "cephalo/view/colour.h"
 #include "cephalo/view/font.h"
 #include "cephalo/view/split_shapes.h"
@@ -26,7 +26,7 @@ constexpr const char* kStruck =
     "fill=\"#b3261e\" font-weight=\"bold\" text-decoration=\"line-through\"";
 
 std::string hex(Colour c) {
-  return fmt::format("#{:02x}{:02x}{:02x}", c.red, c.green, c.blue);
+  return format_text("#{:02x}{:02x}{:02x}", c.red, c.green, c.blue);
 }
 
 // Where text stands relative to its x.
@@ -43,7 +43,7 @@ class SplitSvg {
 
   std::string draw(SvgPlace place) {
     const std::string title =
-        fmt::format("{} = {} heads x {}", shapes_.q[-1], split_.num_heads, split_.head_dim);
+        format_text("{} = {} heads x {}", shapes_.q[-1], split_.num_heads, split_.head_dim);
     y_ = 30;
     text(kMargin, y_, title, Anchor::start, "font-size=\"17\" font-weight=\"bold\"");
     project();
@@ -56,7 +56,7 @@ class SplitSvg {
     cut(steps_.concat);
     y_ += kMargin;
     const char* space = place == SvgPlace::file ? "xmlns=\"http://www.w3.org/2000/svg\" " : "";
-    return fmt::format(
+    return format_text(
         "<svg {}role=\"img\" aria-label=\"{}\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {} {}\" "
         "font-family=\"sans-serif\" font-size=\"13\" fill=\"{}\">"
         "<rect width=\"{}\" height=\"{}\" fill=\"#fff\"/>{}</svg>\n",
@@ -65,8 +65,8 @@ class SplitSvg {
 
  private:
   template <typename... Arguments>
-  void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-    fmt::format_to(std::back_inserter(out_), format, std::forward<Arguments>(arguments)...);
+  void add(FormatPattern<sizeof...(Arguments)> pattern, const Arguments&... arguments) {
+    append_text(out_, pattern, arguments...);
   }
 
   void text(dim_t x, dim_t y, std::string_view words, Anchor anchor = Anchor::middle,
@@ -118,7 +118,7 @@ class SplitSvg {
 
   void more_tokens(dim_t x) {
     if (split_.q_tokens <= kTokens) return;
-    text(x, y_ + 12, fmt::format("… {} more", split_.q_tokens - kTokens), Anchor::start,
+    text(x, y_ + 12, format_text("… {} more", split_.q_tokens - kTokens), Anchor::start,
          "fill=\"#666\"");
     y_ += 18;
   }
@@ -132,7 +132,7 @@ class SplitSvg {
     heading(steps_.project);
     for_tokens([&](dim_t y) {
       box({kNames, y, kBar, kBarHeight}, kPale);
-      text(kNames + kBar / 2, y + 13, fmt::format("{}", shapes_.q[-1]));
+      text(kNames + kBar / 2, y + 13, format_text("{}", shapes_.q[-1]));
     });
   }
 
@@ -182,7 +182,7 @@ class SplitSvg {
                                                         : "heads";
         box({x_of(axis), y, kCell - 4, kHigh}, moves ? "#f3d9d7" : kPale);
         const dim_t middle = x_of(axis) + (kCell - 4) / 2;
-        text(middle, y + 17, fmt::format("{}", shape[axis]), Anchor::middle,
+        text(middle, y + 17, format_text("{}", shape[axis]), Anchor::middle,
              "font-weight=\"bold\"");
         text(middle, y + 32, name, Anchor::middle, "font-size=\"11\"");
       }
@@ -195,7 +195,7 @@ class SplitSvg {
            to == axis ? "#aab" : kAccent);
     }
     text(kMargin, below + kHigh + 18,
-         fmt::format("axes {} and {} change places; nothing moves", swapped, swapped + 1),
+         format_text("axes {} and {} change places; nothing moves", swapped, swapped + 1),
          Anchor::start);
     y_ = below + kHigh + 24;
   }
@@ -214,7 +214,7 @@ class SplitSvg {
         text(x + width / 2, y_ + 48, "…");
         continue;
       }
-      text(x + width / 2, y_ + 13, fmt::format("head {}", *groups[g]));
+      text(x + width / 2, y_ + 13, format_text("head {}", *groups[g]));
       y_ += kRow;
       for (dim_t i = 0; i < std::min(split_.q_tokens, kTokens); ++i) {
         if (g == 0) text(x - 8, y_ + 13, short_name(i), Anchor::end);
@@ -224,7 +224,7 @@ class SplitSvg {
     }
     more_tokens(kLeft + (column - width) / 2);
     text(kLeft + (column - width) / 2, y_ + 14,
-         fmt::format("each {} tokens x {}", split_.q_tokens, split_.head_dim), Anchor::start);
+         format_text("each {} tokens x {}", split_.q_tokens, split_.head_dim), Anchor::start);
     y_ += 20;
   }
 
@@ -263,9 +263,9 @@ class SplitSvg {
   // -> where the next thing may be drawn
   dim_t matrix(dim_t x, const Matrix& m) {
     cards({x, y_, m.width, m.height}, m.name);
-    text(x + m.width / 2, y_ - 14, fmt::format("{}", m.columns), Anchor::middle,
+    text(x + m.width / 2, y_ - 14, format_text("{}", m.columns), Anchor::middle,
          m.cancels == Matrix::column_count ? kStruck : "");
-    text(x - 8, y_ + m.height / 2 + 4, fmt::format("{}", m.rows), Anchor::end,
+    text(x - 8, y_ + m.height / 2 + 4, format_text("{}", m.rows), Anchor::end,
          m.cancels == Matrix::row_count ? kStruck : "");
     return x + m.width + 12;
   }
@@ -279,9 +279,9 @@ class SplitSvg {
     const auto tuple = [&](const Shape& shape, int struck) {
       std::string words = "(";
       for (int k = 0; k < shape.rank(); ++k) {
-        const std::string number = fmt::format("{}", shape[k]);
+        const std::string number = format_text("{}", shape[k]);
         words += k > 0 ? ", " : "";
-        words += k == struck ? fmt::format("<tspan {}>{}</tspan>", kStruck, number) : number;
+        words += k == struck ? format_text("<tspan {}>{}</tspan>", kStruck, number) : number;
       }
       return words + ")";
     };

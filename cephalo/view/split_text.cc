@@ -1,7 +1,7 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "cephalo/core/format.h"
 #include "cephalo/view/split_shapes.h"
 
 namespace cephalo {
@@ -53,7 +53,7 @@ Tuple tuple_of(const Shape& shape, int axis, dim_t width = 1) {
   Tuple tuple{"(", 0};
   for (int k = 0; k < shape.rank(); ++k) {
     const bool padded = k == axis || k == axis + 1;
-    tuple.text += fmt::format("{}{:>{}}", k > 0 ? ", " : "", shape[k], padded ? width : 1);
+    tuple.text += format_text("{}{:>{}}", k > 0 ? ", " : "", shape[k], padded ? width : 1);
     if (k == axis) tuple.end = std::ssize(tuple.text) - 1;
   }
   tuple.text += ")";
@@ -71,7 +71,7 @@ class SplitText {
         room_(std::clamp(style.width, kNarrowest, kWidest) - kIndent - kName - 1) {}
 
   std::string draw() {
-    out_ = fmt::format("{} = {} heads x {}\n", shapes_.q[-1], split_.num_heads, split_.head_dim);
+    out_ = format_text("{} = {} heads x {}\n", shapes_.q[-1], split_.num_heads, split_.head_dim);
     heading(steps_.project);
     for_tokens([&](dim_t) { return whole_bar(shapes_.q[-1]); });
     heading(steps_.split);
@@ -90,8 +90,8 @@ class SplitText {
 
  private:
   void heading(const SplitStep& step) {
-    const std::string name = fmt::format("{} {}", step.number, step.name);
-    out_ += fmt::format("\n{}{} {}: {}\n", bold(name, style_), spaces(12 - std::ssize(name)),
+    const std::string name = format_text("{} {}", step.number, step.name);
+    out_ += format_text("\n{}{} {}: {}\n", bold(name, style_), spaces(12 - std::ssize(name)),
                         step.formula, step.what);
   }
 
@@ -107,12 +107,12 @@ class SplitText {
   }
 
   std::string more_tokens() const {
-    return fmt::format("{}{} {} more", spaces(kName - 1 - (style_.utf8 ? 0 : 2)), lines_.more,
+    return format_text("{}{} {} more", spaces(kName - 1 - (style_.utf8 ? 0 : 2)), lines_.more,
                        split_.q_tokens - kTokens);
   }
 
   // Which heads are drawn side by side, and how wide each may be.
-  dim_t narrowest_piece() const { return std::ssize(fmt::format("{}", split_.num_heads - 1)) + 2; }
+  dim_t narrowest_piece() const { return std::ssize(format_text("{}", split_.num_heads - 1)) + 2; }
   std::vector<std::optional<dim_t>> pieces() const {
     return shown_of(split_.num_heads, std::max<dim_t>(3, (room_ - 1) / (narrowest_piece() + 1)));
   }
@@ -122,7 +122,7 @@ class SplitText {
   dim_t bar_width() const { return std::ssize(pieces()) * (piece_width() + 1) + 1; }
 
   std::string whole_bar(dim_t width) const {
-    const std::string number = fmt::format(" {} ", width);
+    const std::string number = format_text(" {} ", width);
     const dim_t rest = bar_width() - 2 - std::ssize(number);
     return lines_.left + repeated(lines_.bar, rest / 2) + number +
            repeated(lines_.bar, rest - rest / 2) + lines_.right;
@@ -133,7 +133,7 @@ class SplitText {
     const double shade = split_.num_heads == 1 ? 0.5
                                                : static_cast<double>(head) /
                                                      static_cast<double>(split_.num_heads - 1);
-    return painted(fmt::format("{:^{}}", head, width), shade, style_);
+    return painted(format_text("{:^{}}", head, width), shade, style_);
   }
 
   std::string cut_bar() const {
@@ -160,7 +160,7 @@ class SplitText {
     const auto groups = shown_of(split_.num_heads, std::clamp<dim_t>(fitting, 3, kGroups));
     std::string titles;
     for (const auto& head : groups) {
-      const std::string title = head ? fmt::format("head {}", *head) : "";
+      const std::string title = head ? format_text("head {}", *head) : "";
       titles += spaces(kName + 1) + title + spaces(column - kName - 1 - std::ssize(title));
     }
     line(titles.erase(titles.find_last_not_of(' ') + 1));
@@ -179,19 +179,19 @@ class SplitText {
 
   void axes_that_swap() {
     const int axis = shapes_.tokens_axis;
-    const dim_t width = std::max(std::ssize(fmt::format("{}", split_.q_tokens)),
-                                 std::ssize(fmt::format("{}", split_.num_heads)));
+    const dim_t width = std::max(std::ssize(format_text("{}", split_.q_tokens)),
+                                 std::ssize(format_text("{}", split_.num_heads)));
     const Tuple before = tuple_of(shapes_.split, axis, width);
     const Tuple after = tuple_of(shapes_.heads, axis, width);
     const dim_t middle = before.end + 1 + width / 2;  // between the two entries
     const char* batch = split_.batch > 0 ? "batch, " : "";
     out_ += "\n";
-    line(fmt::format("{}  {}tokens, heads, head_dim", before.text, batch));
+    line(format_text("{}  {}tokens, heads, head_dim", before.text, batch));
     line(spaces(middle - 1) + lines_.down + " " + lines_.up);
     line(spaces(middle) + lines_.cross + spaces(std::ssize(before.text) + 1 - middle) +
-         fmt::format("axes {} and {} change places; nothing moves in memory", axis, axis + 1));
+         format_text("axes {} and {} change places; nothing moves in memory", axis, axis + 1));
     line(spaces(middle - 1) + lines_.up + " " + lines_.down);
-    line(fmt::format("{}  {}heads, tokens, head_dim", after.text, batch));
+    line(format_text("{}  {}heads, tokens, head_dim", after.text, batch));
   }
 
   // left: [..., rows, inner], right: [..., inner, columns]
@@ -200,9 +200,9 @@ class SplitText {
     const Tuple b = tuple_of(right, right.rank() - 2);
     const dim_t from = a.end;
     const dim_t to = std::ssize(a.text) + 3 + b.end;
-    line(fmt::format("{} @ {} = {}", a.text, b.text, to_tuple_string(result)));
+    line(format_text("{} @ {} = {}", a.text, b.text, to_tuple_string(result)));
     line(spaces(from) + lines_.corner + repeated(lines_.bar, to - from - 1) + lines_.end +
-         fmt::format("  inner axis {}: summed over, it cancels", left[-1]));
+         format_text("  inner axis {}: summed over, it cancels", left[-1]));
   }
 
   const HeadSplit& split_;

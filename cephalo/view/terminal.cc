@@ -1,11 +1,10 @@
 #include "cephalo/view/terminal.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 
+#include "cephalo/core/format.h"
 #include "cephalo/view/colour.h"
 
 namespace cephalo {
@@ -19,10 +18,10 @@ constexpr double kLevels[] = {0.05, 0.25, 0.5, 0.75};  // where a darker one beg
 // The escape codes for the colour of a weight; `part` is 38 for letters and 48 for their ground.
 std::string code(int part, double weight, const TerminalStyle& style) {
   if (style.colours == ColourDepth::indexed) {
-    return fmt::format("\x1b[{};5;{}m", part, indexed_cividis(weight));
+    return format_text("\x1b[{};5;{}m", part, indexed_cividis(weight));
   }
   const Colour c = cividis(weight);
-  return fmt::format("\x1b[{};2;{};{};{}m", part, c.red, c.green, c.blue);
+  return format_text("\x1b[{};2;{};{};{}m", part, c.red, c.green, c.blue);
 }
 
 // Letters that can be read on that colour.
@@ -46,7 +45,7 @@ std::string half_blocks(const TensorView& cells, dim_t row, const TerminalStyle&
     const dim_t front = upper ? row : row + 1;
     line += code(38, cells.at({front, x}), style);
     if (upper && lower) line += code(48, cells.at({row + 1, x}), style);
-    line += fmt::format("{}{}", upper ? "▀" : "▄", kReset);
+    line += format_text("{}{}", upper ? "▀" : "▄", kReset);
   }
   return line;
 }
@@ -71,11 +70,11 @@ std::string painted(std::string_view text, double weight, const TerminalStyle& s
 
 std::string bold(std::string_view text, const TerminalStyle& style) {
   if (style.colours == ColourDepth::none) return std::string(text);
-  return fmt::format("\x1b[1m{}{}", text, kReset);
+  return format_text("\x1b[1m{}{}", text, kReset);
 }
 
 std::string short_weight(double weight) {
-  const std::string digits = fmt::format("{:.2f}", weight);
+  const std::string digits = format_text("{:.2f}", weight);
   return digits.starts_with("0") ? digits.substr(1) : "1.0";
 }
 
@@ -89,10 +88,10 @@ std::string legend(const TerminalStyle& style) {
   if (style.colours != ColourDepth::none) {
     std::string strip;
     for (int step = 0; step <= 10; ++step) strip += painted(" ", step / 10.0, style);
-    return fmt::format("0 {} 1", strip);
+    return format_text("0 {} 1", strip);
   }
   std::string line = shade(0.0, style) + " 0";
-  for (const double level : kLevels) line += fmt::format("  {} {}", shade(level, style), level);
+  for (const double level : kLevels) line += format_text("  {} {}", shade(level, style), level);
   return line;
 }
 

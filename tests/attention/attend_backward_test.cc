@@ -1,6 +1,6 @@
 #include "cephalo/attention/attend_backward.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,4 @@
 // Attention over a cache is attention over the whole, however the tokens arrived.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/views.h"
 #include "tests/support/tensors.h"
 
@@ -125,7 +125,7 @@ void for_all(const Sequences& s, Use&& use) {
     for (const Kind kind : kKinds) {
       if (kind == Kind::ring && !each.for_ring) continue;
       for (const dim_t longest : {5, 40}) {
-        SCOPED_TRACE(fmt::format("{} {} chunks of up to {}", name_of(kind), each.name, longest));
+        SCOPED_TRACE(format_text("{} {} chunks of up to {}", name_of(kind), each.name, longest));
         TorchGenerator generator(++seed);
         use(kind, each.mask, whole, random_steps(s.totals, kFirstChunk, longest, generator));
         if (::testing::Test::HasFatalFailure()) return;
@@ -162,7 +162,7 @@ TEST(CacheTest, chunks_and_single_tokens_equal_attention_over_the_whole) {
     }
     ASSERT_EQ(cache.lengths(), s.totals);
   });
-  testing::report(fmt::format("caches: worst {:.1e} of {:.0e} allowed", worst, kClose));
+  testing::report(format_text("caches: worst {:.1e} of {:.0e} allowed", worst, kClose));
 }
 
 TEST(CacheTest, columns_of_weights_are_positions) {
@@ -327,7 +327,7 @@ TEST(CacheTest, the_same_bits_for_any_number_of_threads) {
       const Mask mask = causal() & alibi(alibi_slopes(6));
       const AttendResult one = attend(q, cache, mask, {.return_lse = true, .threads = 1});
       for (const int count : {2, 3, 7}) {
-        SCOPED_TRACE(fmt::format("{} {} queries {} threads", name_of(kind), queries, count));
+        SCOPED_TRACE(format_text("{} {} queries {} threads", name_of(kind), queries, count));
         const AttendResult many = attend(q, cache, mask, {.return_lse = true, .threads = count});
         EXPECT_TRUE(same_bits(many.context, one.context));
         EXPECT_TRUE(same_bits(many.lse, one.lse));
@@ -394,7 +394,7 @@ TEST(CacheTest, a_layer_fed_in_chunks_equals_the_layer_on_the_whole) {
     layer.eval();
     for (const Kind kind : kKinds) {
       for (const dim_t longest : {1, 25}) {
-        SCOPED_TRACE(fmt::format("{} {} {}", each.name, name_of(kind), longest));
+        SCOPED_TRACE(format_text("{} {} {}", each.name, name_of(kind), longest));
         const Mask mask = kind == Kind::ring ? window(kCapacity, 0) : Mask{};
         const Tensor whole =
             layer(x, {.mask = mask & lengths(totals, totals), .engine = Engine::reference});
@@ -424,7 +424,7 @@ TEST(CacheTest, a_layer_fed_in_chunks_equals_the_layer_on_the_whole) {
       }
     }
   }
-  testing::report(fmt::format("layers with caches: worst {:.2f} of what is allowed", worst));
+  testing::report(format_text("layers with caches: worst {:.2f} of what is allowed", worst));
 }
 
 TEST(CacheTest, an_offset_of_positions_turns_queries_of_a_cache_as_it_does_those_of_the_whole) {

@@ -1,5 +1,4 @@
 // The suite that every engine's backward pass passes: all masks, what is hidden, edges, bits.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/plan.h"
+#include "cephalo/core/format.h"
 #include "tests/support/backward_engines.h"
 #include "tests/support/bounds.h"
 #include "tests/support/mask_spec.h"
@@ -94,7 +94,7 @@ TEST_P(ConformanceBackwardTest, every_mask_gives_the_gradients_of_the_brute_forc
       const dim_t num_kv_heads = dim_t{1} << generator.randint(0, 3);
       const Pass pass(e, num_kv_heads, generator.randint(1, 20), generator.randint(1, 20),
                       static_cast<std::uint64_t>(passes), DType::f64);
-      SCOPED_TRACE(fmt::format("batch {} heads 4/{} tokens {}/{} {}", e.batch, num_kv_heads,
+      SCOPED_TRACE(format_text("batch {} heads 4/{} tokens {}/{} {}", e.batch, num_kv_heads,
                                e.q_tokens, e.kv_tokens, mask.name));
       const testing::MaskTable table(mask, e);
       const double scale = 1.0 / std::sqrt(static_cast<double>(pass.q.dim(3)));
@@ -117,7 +117,7 @@ TEST_P(ConformanceBackwardTest, every_mask_gives_the_gradients_of_the_brute_forc
       }
     }
   }
-  testing::report(fmt::format("{} engine: float64 gradients under {} masks, worst {:.1e}",
+  testing::report(format_text("{} engine: float64 gradients under {} masks, worst {:.1e}",
                               name(GetParam()), passes, worst));
 }
 
@@ -146,7 +146,7 @@ TEST_P(ConformanceBackwardTest, usual_sizes_stay_within_three_times_the_error_of
             << what << " " << tokens << " " << part;
         if (error <= worst * plain_error) return;
         worst = error / plain_error;
-        worst_case = fmt::format("{:.1e} against {:.1e} in {}, {} tokens, {}", error, plain_error,
+        worst_case = format_text("{:.1e} against {:.1e} in {}, {} tokens, {}", error, plain_error,
                                  what, tokens, part);
       };
       check("dq", ours.dq, plain.dq, exact.dq);
@@ -155,7 +155,7 @@ TEST_P(ConformanceBackwardTest, usual_sizes_stay_within_three_times_the_error_of
     }
   }
   testing::report(
-      fmt::format("{} engine: gradients of usual sizes at most {:.2f} x the error of "
+      format_text("{} engine: gradients of usual sizes at most {:.2f} x the error of "
                   "plain code: {}",
                   name(GetParam()), worst, worst_case));
 }
@@ -191,7 +191,7 @@ TEST_P(ConformanceBackwardTest, changing_a_hidden_token_changes_no_bit) {
       changed.v.mutable_view()[b][h][j].fill(value);
     }
     const AttendGradients after = changed.gradients(mask.mask, options());
-    SCOPED_TRACE(fmt::format("round {} mask {} key {} = {}", round, mask.name, j, value));
+    SCOPED_TRACE(format_text("round {} mask {} key {} = {}", round, mask.name, j, value));
     for (dim_t other = 0; other < 2; ++other) {
       for (dim_t h = 0; h < 4; ++h) {
         for (dim_t i = 0; i < e.q_tokens; ++i) {
@@ -235,7 +235,7 @@ TEST_P(ConformanceBackwardTest, changing_a_query_reaches_the_keys_that_it_sees) 
     r.context.mutable_view()[b][h][i].fill(value);
     r.lse.set({b, h, i}, value);
     const AttendGradients after = changed.backward(r, mask.mask, options());
-    SCOPED_TRACE(fmt::format("round {} mask {} query {} = {}", round, mask.name, i, value));
+    SCOPED_TRACE(format_text("round {} mask {} query {} = {}", round, mask.name, i, value));
     bool sees_something = false;
     for (dim_t other = 0; other < 2; ++other) {
       for (dim_t kv_head = 0; kv_head < 2; ++kv_head) {

@@ -1,5 +1,4 @@
 // The one suite that every engine passes. A new engine joins by its name in engines().
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <limits>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 #include "tests/support/bounds.h"
 #include "tests/support/mask_spec.h"
@@ -53,7 +53,7 @@ struct Case {
   dim_t num_kv_heads, head_dim, v_dim;
   DType dtype;
   std::string to_string(const MaskSpec& mask) const {
-    return fmt::format("batch {} heads {}/{} tokens {}/{} width {}/{} {} {}", extent.batch,
+    return format_text("batch {} heads {}/{} tokens {}/{} width {}/{} {} {}", extent.batch,
                        extent.num_heads, num_kv_heads, extent.q_tokens, extent.kv_tokens, head_dim,
                        v_dim, name(dtype), mask.name);
   }
@@ -128,11 +128,11 @@ TEST_P(ConformanceTest, error_against_float64_is_at_most_twice_that_of_plain_cod
           << c.to_string(mask);
       if (error / bound > worst) {
         worst = error / bound;
-        worst_case = fmt::format("{:.1e} of {:.1e} allowed: {}", error, bound, c.to_string(mask));
+        worst_case = format_text("{:.1e} of {:.1e} allowed: {}", error, bound, c.to_string(mask));
       }
     }
   }
-  testing::report(fmt::format("{} engine: {} combinations; worst {}", GetParam().name, combinations,
+  testing::report(format_text("{} engine: {} combinations; worst {}", GetParam().name, combinations,
                               worst_case));
   EXPECT_GE(combinations, testing::rounds(2000));
 }

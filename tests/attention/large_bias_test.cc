@@ -1,7 +1,6 @@
 // Rows whose bias is one large finite number, as padding masks have them: scores are rounded after
 // the bias is added, so that -1e4 costs digits and the lowest number leaves equal weights; and the
 // weights of a row add up to 1, forward and back.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/plan.h"
 #include "cephalo/attention/weights.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/views.h"
 #include "tests/support/backward_engines.h"
 #include "tests/support/rounded_attention.h"
@@ -140,7 +140,7 @@ TEST_P(LargeBiasTest, scores_are_rounded_after_the_bias_forward_and_back) {
   for (const Case& c : cases) {
     for (const Size& size : kSizes) {
       for (const bool mixed : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} x {} {} bias {}{}", size.queries, size.keys, name(c.dtype),
+        SCOPED_TRACE(format_text("{} x {} {} bias {}{}", size.queries, size.keys, name(c.dtype),
                                  c.large, mixed ? ", ordinary rows between" : ""));
         Problem p = make_problem(size.queries, size.keys, c.dtype);
         fill_bias(p, c.large, mixed);

@@ -1,5 +1,4 @@
 // Gradients of configurations that nobody thought of, held against the brute force.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +8,7 @@
 
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/plan.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/views.h"
 #include "tests/support/backward_engines.h"
 #include "tests/support/bounds.h"
@@ -74,7 +74,7 @@ Config random_config(TorchGenerator& generator) {
 }
 
 std::string to_string(const Config& c, const MaskSpec& mask) {
-  return fmt::format(
+  return format_text(
       "batch {} heads {}/{} tokens {}/{} width {}/{} {} mask '{}' bias {} dlse {} softcap {} scale "
       "{} dropout {}",
       c.extent.batch, c.extent.num_heads, c.num_kv_heads, c.extent.q_tokens, c.extent.kv_tokens,
@@ -159,7 +159,7 @@ void compare(const Compared& c, const std::string& config, Summary& summary) {
   summary.beyond_plain += error > 3.0 * plain_error + unit * magnitude ? 1 : 0;
   if (error > summary.worst * bound) {
     summary.worst = error / bound;
-    summary.worst_case = fmt::format("{} of {}", c.name, config);
+    summary.worst_case = format_text("{} of {}", c.name, config);
   }
 }
 
@@ -239,10 +239,10 @@ TEST_P(RandomConfigBackwardTest, gradients_stay_within_rounding_of_the_brute_for
     Config c = random_config(generator);
     c.options.engine = GetParam();
     const Inputs in(c, generator);
-    SCOPED_TRACE(fmt::format("configuration {}: {}", number, to_string(c, in.spec)));
+    SCOPED_TRACE(format_text("configuration {}: {}", number, to_string(c, in.spec)));
     ASSERT_NO_FATAL_FAILURE(check(c, in, summary));
   }
-  testing::report(fmt::format(
+  testing::report(format_text(
       "{} engine: {} gradients of {} random configurations; {} of them beyond 3 x plain and 2^-22 "
       "of the largest; worst {:.2f} of what is allowed: {}",
       name(GetParam()), summary.tensors, count, summary.beyond_plain, summary.worst,

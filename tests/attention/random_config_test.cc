@@ -1,11 +1,11 @@
 // Configurations that nobody thought of, held against the brute force.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/core/format.h"
 #include "tests/support/bounds.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/plain_attention.h"
@@ -59,7 +59,7 @@ Config random_config(TorchGenerator& generator) {
 }
 
 std::string to_string(const Config& c, const MaskSpec& mask) {
-  return fmt::format(
+  return format_text(
       "batch {} heads {}/{} tokens {}/{} width {}/{} {}/{} mask '{}' softcap {} scale {} dropout "
       "{}",
       c.extent.batch, c.extent.num_heads, c.num_kv_heads, c.extent.q_tokens, c.extent.kv_tokens,
@@ -114,12 +114,12 @@ TEST(RandomConfigTest, random_configurations_stay_within_rounding_of_the_brute_f
     const RandomSource q({e.batch, e.num_heads, e.q_tokens, c.head_dim}, c.q_type, generator);
     const RandomSource k({e.batch, c.num_kv_heads, e.kv_tokens, c.head_dim}, c.kv_type, generator);
     const RandomSource v({e.batch, c.num_kv_heads, e.kv_tokens, c.v_dim}, c.kv_type, generator);
-    SCOPED_TRACE(fmt::format("configuration {}: {} layouts {} {} {}", number, to_string(c, mask),
+    SCOPED_TRACE(format_text("configuration {}: {} layouts {} {} {}", number, to_string(c, mask),
                              q.layout, k.layout, v.layout));
     ASSERT_NO_FATAL_FAILURE(check(c, mask, q, k, v, &beyond_plain));
   }
   testing::report(
-      fmt::format("{} random configurations, {} of them beyond the conformance suite's bound for "
+      format_text("{} random configurations, {} of them beyond the conformance suite's bound for "
                   "ordinary scales",
                   count, beyond_plain));
 }
@@ -155,7 +155,7 @@ TEST(RandomConfigTest, large_scores_stay_within_the_bound_that_grows_with_them) 
                             << e.q_tokens << "/" << e.kv_tokens << " width " << head_dim;
   }
   testing::report(
-      fmt::format("{} cases with large scores: worst {:.2f} of what is allowed; {} beyond "
+      format_text("{} cases with large scores: worst {:.2f} of what is allowed; {} beyond "
                   "the bound for ordinary scores",
                   count, worst, beyond_plain));
 }

@@ -1,5 +1,4 @@
 // Weights on demand are the weights that attend used.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/weights.h"
+#include "cephalo/core/format.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/tensors.h"
 
@@ -86,7 +86,7 @@ TEST(WeightsTest, all_of_them_equal_those_of_the_reference_engine) {
           ASSERT_LE(error, dtype == DType::f64 ? 1e-14 : kClose);
         },
         dtype);
-    testing::report(fmt::format("weights on demand, {}: worst {:.1e}", name(dtype), worst));
+    testing::report(format_text("weights on demand, {}: worst {:.1e}", name(dtype), worst));
   }
 }
 
@@ -138,7 +138,7 @@ TEST(WeightsTest, times_v_they_are_the_context_of_the_fused_engine) {
     worst = std::max(worst, error);
     ASSERT_LE(error, kClose);
   });
-  testing::report(fmt::format("weights times v against context: worst {:.1e} of max |v|", worst));
+  testing::report(format_text("weights times v against context: worst {:.1e} of max |v|", worst));
 }
 
 TEST(WeightsTest, dropped_ones_are_those_that_the_counter_stream_keeps_scaled) {

@@ -1,7 +1,7 @@
 // The instruction set in use is told, and the environment can force it.
 #include "cephalo/core/cpu.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ TEST(CpuTest, one_that_the_machine_lacks_cannot_be_forced) {
   const Isa foreign = Isa::avx2;
 #endif
   EXPECT_EQ(error_of([&] { force_isa(foreign); }),
-            fmt::format("CEPHALO_ISA: {} cannot run here; there are {}", name(foreign),
+            format_text("CEPHALO_ISA: {} cannot run here; there are {}", name(foreign),
                         names_of(available_isas())));
   EXPECT_EQ(current_isa(), before);
 }

@@ -27,7 +27,7 @@ TEST(PrintableTest, a_message_shows_the_beginning_of_a_long_text) {
   // Cut between characters.
   EXPECT_EQ(to_string(shown(std::string(99, 'a') + "日本")),
             std::string(99, 'a') + "... (105 bytes)");
-  EXPECT_EQ(fmt::format("{}", shown("name")), "name");
+  EXPECT_EQ(format_text("{}", shown("name")), "name");
 }
 
 }  // namespace

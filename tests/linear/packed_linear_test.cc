@@ -1,7 +1,7 @@
 // A matrix laid out for the GEMM gives the product, and a layer that uses it the layer.
 #include "cephalo/linear/packed_linear.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -103,7 +103,7 @@ TEST(PackedLinearTest, equals_a_float64_product_for_any_size_stride_and_type) {
     const Matrix weight(width, d_in, generator);
     const Tensor bias = generator.keeps(0.5) ? normal({width}, 5, DType::f32) : Tensor();
     const DType type = generator.keeps(0.6) ? steps : kTypes[generator.randint(0, 4)];
-    SCOPED_TRACE(fmt::format("round {}: {} x {} x {} {} {} -> {}", round, rows, width, d_in,
+    SCOPED_TRACE(format_text("round {}: {} x {} x {} {} {} -> {}", round, rows, width, d_in,
                              name(x.view.dtype()), name(weight.view.dtype()), name(type)));
     // float32 arithmetic on float64 inputs rounds them first.
     const TensorView* inputs[] = {&x.view, &weight.view};
@@ -124,7 +124,7 @@ TEST(PackedLinearTest, equals_a_float64_product_for_any_size_stride_and_type) {
       ASSERT_LE(error, bound) << "row " << k / width << " column " << k % width;
     }
   }
-  testing::report(fmt::format("packed products: worst {:.2f} of what is allowed", worst));
+  testing::report(format_text("packed products: worst {:.2f} of what is allowed", worst));
 }
 
 TEST(PackedLinearTest, rows_of_the_result_may_lie_apart_and_nothing_beside_them_is_written) {
@@ -214,7 +214,7 @@ TEST(PackedLinearTest, transposed_views_give_the_bits_of_their_copies) {
         generator.keeps(0.3) ? generator.randint(370, 1001) : generator.randint(1, 70);
     const DType steps = generator.keeps(0.3) ? DType::f64 : DType::f32;
     const DType type = kTypes[generator.randint(0, 4)];
-    SCOPED_TRACE(fmt::format("round {}: {} x {} x {} {}", round, rows, width, d_in, name(type)));
+    SCOPED_TRACE(format_text("round {}: {} x {} x {} {}", round, rows, width, d_in, name(type)));
     const Tensor x = normal({d_in, rows + 2}, 1, type);
     const Tensor weight = normal({d_in, width + 3}, 2, type);
     const TensorView x_across = transpose(x.slice(1, 1, rows + 1), 0, 1);
@@ -305,7 +305,7 @@ std::vector<LayerCase> layer_cases() {
   add("float64", [](O& o) { o.dtype = DType::f64, o.rotary = Rotary{}; });
   for (const Form form :
        {Form::raw, Form::heads, Form::linear, Form::fused, Form::torch, Form::gpt2}) {
-    add(fmt::format("form_{}", name(form)), [form](O& o) {
+    add(format_text("form_{}", name(form)), [form](O& o) {
       o.form = form;
       o.qkv_bias = form != Form::raw;
       o.out_proj = form != Form::raw;
@@ -364,7 +364,7 @@ TEST(PackedLayerTest, the_fused_layer_equals_the_reference_layer) {
     const Tensor turned = Tensor::copy(transpose(x, 0, 1));
     ASSERT_TRUE(same_bits(layer(transpose(turned, 0, 1), call), ours));
   });
-  testing::report(fmt::format("fused layers: worst {:.2f} of what is allowed", worst));
+  testing::report(format_text("fused layers: worst {:.2f} of what is allowed", worst));
 }
 
 TEST(PackedLayerTest, preparing_changes_no_bit) {

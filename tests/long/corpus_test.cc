@@ -1,10 +1,10 @@
 // A corpus of 1 GB: learned from, tokenised and cut into windows in little memory.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <fstream>
 
+#include "cephalo/core/format.h"
 #include "cephalo/text/bpe_trainer.h"
 #include "cephalo/text/windows.h"
 #include "tests/support/files.h"
@@ -62,7 +62,7 @@ TEST(CorpusTest, a_corpus_of_1_gb_becomes_windows_in_less_than_32_mib) {
   });
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
   testing::report(
-      fmt::format("1 GB of text, {} million tokens: {:.1f} MiB to learn a vocabulary, {:.1f} to "
+      format_text("1 GB of text, {} million tokens: {:.1f} MiB to learn a vocabulary, {:.1f} to "
                   "tokenise, {:.1f} "
                   "for 1,000 batches; {:.0f} s",
                   tokens / 1000000, learning, writing, reading, time.count()));

@@ -1,5 +1,4 @@
 // Long sequences: memory linear in tokens, whatever the number of pairs.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +7,7 @@
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/weights.h"
+#include "cephalo/core/format.h"
 #include "tests/support/memory.h"
 #include "tests/support/tensors.h"
 
@@ -38,7 +38,7 @@ TEST(MemoryTest, causal_attention_over_131072_tokens_needs_less_than_64_mib) {
   const Tensor v = numbers(shape, 0.11F);
   Tensor context = numbers(shape, 0.5F);
   const double extra = extra_mib([&] { attend_into({context}, q, k, v, causal()); });
-  testing::report(fmt::format("131,072 tokens x 12 heads x 64, causal: {:.1f} MiB extra", extra));
+  testing::report(format_text("131,072 tokens x 12 heads x 64, causal: {:.1f} MiB extra", extra));
   EXPECT_LT(extra, 64.0);
   // The first query sees one key; the last one all.
   EXPECT_NEAR(context.at({0, 3, 0, 5}), v.at({0, 3, 0, 5}), 1e-6);
@@ -59,7 +59,7 @@ TEST(MemoryTest, forward_and_backward_over_32768_tokens_need_less_than_64_mib) {
     attend_into({context, lse}, q, k, v, causal(), options);
     attend_backward_into({dq, dk, dv}, {context, lse, dcontext}, q, k, v, causal(), options);
   });
-  testing::report(fmt::format(
+  testing::report(format_text(
       "32,768 tokens x 12 heads x 64, causal, forward and backward on 2 threads: {:.1f} "
       "MiB beside tensors and gradients",
       extra));
@@ -79,7 +79,7 @@ TEST(MemoryTest, a_window_of_1024_over_1048576_tokens_finishes) {
   const Tensor k = numbers(shape, 0.73F);
   Tensor context = numbers(shape, 0.5F);
   const double extra = extra_mib([&] { attend_into({context}, q, k, k, window(1023, 0)); });
-  testing::report(fmt::format("1,048,576 tokens, window of 1,024: {:.1f} MiB extra", extra));
+  testing::report(format_text("1,048,576 tokens, window of 1,024: {:.1f} MiB extra", extra));
   EXPECT_LT(extra, 64.0);
   EXPECT_NEAR(context.at({0, 1, 0, 5}), k.at({0, 1, 0, 5}), 1e-6);
 }
@@ -91,7 +91,7 @@ TEST(MemoryTest, a_pooled_map_of_32768_tokens_needs_less_than_64_mib) {
   const AttendResult r = attend(q, k, k, causal(), {.return_lse = true});
   PooledWeights map;
   const double extra = extra_mib([&] { map = pooled_weights(q, k, r.lse, 512, 0, 0, causal()); });
-  testing::report(fmt::format("pooled map of 32,768 tokens: {:.1f} MiB extra", extra));
+  testing::report(format_text("pooled map of 32,768 tokens: {:.1f} MiB extra", extra));
   EXPECT_LT(extra, 64.0);
   // A row of cells holds 64 rows that sum to 1 each.
   double sum = 0.0;

@@ -1,6 +1,6 @@
 #include "cephalo/mask/mask.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -202,7 +202,7 @@ TEST(MaskTest, alibi_slopes_of_more_heads_than_any_model_has_are_refused_at_once
   EXPECT_EQ(alibi_slopes(dim_t{1} << 20).size(), std::size_t{1} << 20);
   for (const dim_t heads : {dim_t{1} << 33, std::numeric_limits<dim_t>::max()}) {
     EXPECT_EQ(error_of([&] { alibi_slopes(heads); }),
-              fmt::format("alibi_slopes: num_heads ({}) must be at most 1048576", heads));
+              format_text("alibi_slopes: num_heads ({}) must be at most 1048576", heads));
   }
 }
 

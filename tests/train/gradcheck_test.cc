@@ -1,6 +1,6 @@
 #include "cephalo/train/gradcheck.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -292,7 +292,7 @@ Config random_config(TorchGenerator& generator) {
 }
 
 std::string describe(const Config& c, const std::string& mask) {
-  return fmt::format(
+  return format_text(
       "batch {} heads {}/{} tokens {}/{} width {}/{} mask '{}' bias {} softcap {} scale {} dropout "
       "{}",
       c.extent.batch, c.extent.num_heads, c.num_kv_heads, c.extent.q_tokens, c.extent.kv_tokens,
@@ -331,7 +331,7 @@ TEST_P(GradcheckEnginesTest, random_configurations_agree_with_central_difference
     }
   }
   testing::report(
-      fmt::format("{}: gradients of {} random configurations, at most {:.1e} of what is "
+      format_text("{}: gradients of {} random configurations, at most {:.1e} of what is "
                   "allowed from central differences",
                   name(GetParam()), count, largest));
 }

@@ -202,7 +202,7 @@ Widths widths_of(const NamedEntries& named, Form form, LayerSettings& settings,
       return parts("W_query", "W_key", "W_value", true);
     case Form::heads: {
       dim_t heads = 0;
-      while (named.has(fmt::format("heads.{}.W_query.weight", heads))) ++heads;
+      while (named.has(format_text("heads.{}.W_query.weight", heads))) ++heads;
       require(!settings.num_heads || *settings.num_heads == heads,
               "{}: has {} heads, num_heads is given as {}", path, heads,
               settings.num_heads.value_or(0));
@@ -294,7 +294,7 @@ dim_t count_not_finite(const TensorView& t) {
 std::vector<std::string> mask_names(const MultiHeadAttentionOptions& o, Form form) {
   if (form != Form::heads) return {"mask"};
   std::vector<std::string> names;
-  for (dim_t h = 0; h < o.num_heads; ++h) names.push_back(fmt::format("heads.{}.mask", h));
+  for (dim_t h = 0; h < o.num_heads; ++h) names.push_back(format_text("heads.{}.mask", h));
   return names;
 }
 
@@ -339,8 +339,8 @@ LayerContents inspect_layer(const SafetensorsFile& file, const std::string& pref
     }
     fail(Error::Kind::value, "{}: no attention layer{}{}: found {}{}", file.path(),
          prefix.empty() ? "" : " under ", prefix,
-         names.empty() ? "no tensors" : fmt::format("{}", fmt::join(names, ", ")),
-         file.entries().size() > 8 ? fmt::format(" and {} more", file.entries().size() - 8) : "");
+         names.empty() ? "no tensors" : format_text("{}", joined(names, ", ")),
+         file.entries().size() > 8 ? format_text(" and {} more", file.entries().size() - 8) : "");
   }
   LayerContents contents{found->form, {}, {}, {}};
   for (const Entry& entry : file.entries()) {
@@ -393,7 +393,7 @@ MultiHeadAttention load_layer(const std::string& path, const LoadOptions& option
     const dim_t bad = count_not_finite(to);
     if (bad == 0) return;
     const std::string message =
-        fmt::format("{}: {}: {} numbers are NaN or infinite", path, entry.name, bad);
+        format_text("{}: {}: {} numbers are NaN or infinite", path, entry.name, bad);
     if (options.strict) fail(Error::Kind::value, "{}", message);
     if (warnings != nullptr) warnings->push_back(message);
   });

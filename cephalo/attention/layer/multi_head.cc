@@ -30,8 +30,8 @@ std::string heads_that_fit(dim_t width, dim_t num_heads) {
       above = num_heads + step;
     }
   }
-  if (below > 0 && above > 0) return fmt::format("; {} or {} heads fit", below, above);
-  return below > 0 ? fmt::format("; {} heads fit", below) : "";
+  if (below > 0 && above > 0) return format_text("; {} or {} heads fit", below, above);
+  return below > 0 ? format_text("; {} heads fit", below) : "";
 }
 
 ParameterSizes sizes_of(const MultiHeadAttentionOptions& o, const char* rung, const char* width) {
@@ -142,8 +142,8 @@ Trace MultiHeadAttention::trace(const TensorView& x, const CallOptions& call) co
   const Mask mask = mask_for(call);
   TraceRecorder recorder(
       {.title = rung_.one_head
-                    ? fmt::format("{}: {} -> {}", rung_.name, sizes.d_in, sizes.context_width())
-                    : fmt::format("{}: {} heads x {} = {}", rung_.name, sizes.num_heads,
+                    ? format_text("{}: {} -> {}", rung_.name, sizes.d_in, sizes.context_width())
+                    : format_text("{}: {} heads x {} = {}", rung_.name, sizes.num_heads,
                                   sizes.v_dim, sizes.context_width()),
        .form = parameters_.form(),
        .qkv_bias = sizes.qkv_bias,

@@ -130,7 +130,7 @@ std::vector<Parameters::Slot> Parameters::slots_of(Form form) const {
         const auto part = [&](const MutableTensorView& t, dim_t width) {
           return present(t) ? t.slice(0, h * width, (h + 1) * width) : MutableTensorView();
         };
-        const std::string head = fmt::format("heads.{}.", h);
+        const std::string head = format_text("heads.{}.", h);
         const dim_t d = sizes_.head_dim;
         add_linear(head + "W_query", part(q_weight_, d), part(q_bias_, d));
         add_linear(head + "W_key", part(k_weight_, d), part(k_bias_, d));
@@ -213,7 +213,7 @@ MutableTensorView Parameters::find(const std::string& wanted) const {
     names.push_back(slot.name);
   }
   fail(Error::Kind::value, "parameters: there is no {}; this layer has {}", wanted,
-       fmt::join(names, ", "));
+       joined(names, ", "));
 }
 
 }  // namespace cephalo

@@ -60,7 +60,7 @@ bool is_projected_heads(std::string_view key) {
 
 // 18432 -> "18,432"
 std::string with_commas(dim_t number) {
-  const std::string digits = fmt::format("{}", number);
+  const std::string digits = format_text("{}", number);
   std::string text;
   for (std::size_t at = 0; at < digits.size(); ++at) {
     if (at > 0 && (digits.size() - at) % 3 == 0) text += ',';
@@ -141,17 +141,17 @@ std::string TraceRecorder::project_formula(const std::string& key) const {
   switch (*setup_.form) {
     case Form::separate:
     case Form::heads:
-      return fmt::format("{} = {} W_{}{}{}", key, input, word, of_head, bias);
+      return format_text("{} = {} W_{}{}{}", key, input, word, of_head, bias);
     case Form::raw:
-      return fmt::format("{} = {} @ W_{}", key, input, word);
+      return format_text("{} = {} @ W_{}", key, input, word);
     case Form::linear:
-      return fmt::format("{} = {}_linear({})", key, key, input);
+      return format_text("{} = {}_linear({})", key, key, input);
     case Form::fused:
-      return fmt::format("{} = qkv_proj({}).chunk(3)[{}]", key, input, part);
+      return format_text("{} = qkv_proj({}).chunk(3)[{}]", key, input, part);
     case Form::torch:
-      return fmt::format("{} = in_proj({}).chunk(3)[{}]", key, input, part);
+      return format_text("{} = in_proj({}).chunk(3)[{}]", key, input, part);
     case Form::gpt2:
-      return fmt::format("{} = c_attn({}).chunk(3)[{}]", key, input, part);
+      return format_text("{} = c_attn({}).chunk(3)[{}]", key, input, part);
   }
   return key;
 }
@@ -162,29 +162,29 @@ std::string TraceRecorder::formula(const std::string& key, const TensorView& val
   const std::string letter = key.substr(0, 1);
   if (is_projected(key) || projects_each_head(key)) return project_formula(letter);
   if (key.ends_with("_split"))
-    return fmt::format("{}.view{}", letter, to_tuple_string(value.shape()));
-  if (key.ends_with("_rotated")) return fmt::format("rotate({}, position)", letter);
+    return format_text("{}.view{}", letter, to_tuple_string(value.shape()));
+  if (key.ends_with("_rotated")) return format_text("rotate({}, position)", letter);
   if (is_projected_heads(key)) {
-    return fmt::format("{}.transpose({}, {})", letter, last - 2, last - 1);
+    return format_text("{}.transpose({}, {})", letter, last - 2, last - 1);
   }
   if (key == "scores") {
     const char* queries = setup_.form ? "q" : "x";
     const char* keys = setup_.form ? "k" : "x";
     const int own = setup_.list_of_heads ? last - 1 : last;  // a head alone has no axis of heads
-    return fmt::format("{} @ {}.transpose({}, {})", queries, keys, own - 1, own);
+    return format_text("{} @ {}.transpose({}, {})", queries, keys, own - 1, own);
   }
   if (key == "scores_masked") {
     if (setup_.merely_causal) return "future = -inf";
     return setup_.mask == "none" ? "nothing hidden" : setup_.mask;
   }
   if (key == "scores_scaled") {
-    return !setup_.form ? "scores" : fmt::format("scores / sqrt({})", setup_.head_dim);
+    return !setup_.form ? "scores" : format_text("scores / sqrt({})", setup_.head_dim);
   }
   if (key == "weights") {
     return !setup_.form ? "softmax(scores)"
-                        : fmt::format("softmax(scores / sqrt({}))", setup_.head_dim);
+                        : format_text("softmax(scores / sqrt({}))", setup_.head_dim);
   }
-  if (key == "weights_dropped") return fmt::format("dropout(weights, {})", setup_.dropout);
+  if (key == "weights_dropped") return format_text("dropout(weights, {})", setup_.dropout);
   if (key == "context_heads") return setup_.form ? "weights @ v" : "weights @ x";
   if (key == "context") {
     return setup_.list_of_heads ? "cat(heads, dim=-1)" : "transpose, contiguous, view";
@@ -196,7 +196,7 @@ std::string TraceRecorder::mask_note(const Step& step) const {
   const dim_t rows = step.shape[-2];
   const dim_t columns = step.shape[-1];
   if (setup_.merely_causal && setup_.context_length > 0) {
-    return fmt::format("{} x {} cut to {} x {}", setup_.context_length, setup_.context_length, rows,
+    return format_text("{} x {} cut to {} x {}", setup_.context_length, setup_.context_length, rows,
                        columns);
   }
   return "";
@@ -206,7 +206,7 @@ std::string TraceRecorder::note(const Step& step) const {
   if (step.key == "x" && !setup_.form) return "query, key and value at once";
   if (setup_.list_of_heads && (step.key.ends_with("_heads") || step.key == "scores")) {
     const int heads = step.shape.rank() - 3;
-    return fmt::format("{} of {}", step.shape[heads],
+    return format_text("{} of {}", step.shape[heads],
                        to_tuple_string(step.value.select(heads, 0).shape()));
   }
   if (step.key.ends_with("_split")) return step.moved ? "copied" : "same memory";
@@ -221,7 +221,7 @@ std::string TraceRecorder::note(const Step& step) const {
   }
   if (step.key == "context" && step.name == std::string("CONCAT")) {
     return step.moved
-               ? fmt::format("{} bytes copied", with_commas(static_cast<dim_t>(step.value.bytes())))
+               ? format_text("{} bytes copied", with_commas(static_cast<dim_t>(step.value.bytes())))
                : "same memory";
   }
   return "";
@@ -258,7 +258,7 @@ const Step& Trace::at(const std::string& key) const {
     keys.push_back(step.key);
   }
   fail(Error::Kind::value, "trace: there is no step {}; this trace has {}", key,
-       fmt::join(keys, ", "));
+       joined(keys, ", "));
 }
 
 }  // namespace cephalo

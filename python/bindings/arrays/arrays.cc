@@ -1,7 +1,5 @@
 #include "bindings/arrays/arrays.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,6 +13,7 @@
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/exchange.h"
 #include "bindings/arrays/refusals.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -93,13 +92,13 @@ Layout layout_of(const nb::dlpack::dltensor& tensor, nb::handle source, const st
   if (!dtype) refuse_dtype(source, who);
   if (tensor.ndim > kMaxRank) {
     throw nb::value_error(
-        fmt::format("{} has {} dimensions; at most {} are taken", who, tensor.ndim, kMaxRank)
+        format_text("{} has {} dimensions; at most {} are taken", who, tensor.ndim, kMaxRank)
             .c_str());
   }
   Layout layout{static_cast<std::byte*>(tensor.data) + tensor.byte_offset, *dtype, {}, {}};
   if (reinterpret_cast<std::uintptr_t>(layout.data) % item_size(*dtype) != 0) {
     throw nb::value_error(
-        fmt::format("{} is {} at an address that is not a multiple of {}; pass a copy", who,
+        format_text("{} is {} at an address that is not a multiple of {}; pass a copy", who,
                     name(*dtype), item_size(*dtype))
             .c_str());
   }
@@ -258,18 +257,18 @@ ArrayIn ArrayIn::mask(nb::handle array, const char* function) {
 ArrayIn::ArrayIn(nb::handle array, const char* function, const char* name, bool unsigned_too)
     : source_(nb::borrow(array)), kind_(kind_of(array)) {
   const Layout layout =
-      import_array(array, kind_, fmt::format("{}: {}", function, name), unsigned_too, memory_);
+      import_array(array, kind_, format_text("{}: {}", function, name), unsigned_too, memory_);
   view_ = {layout.data, layout.dtype, layout.shape, layout.strides};
 }
 
 ArrayOut::ArrayOut(nb::handle array, const char* function, const char* name)
     : source_(nb::borrow(array)) {
-  const std::string who = fmt::format("{}: {}", function, name);
+  const std::string who = format_text("{}: {}", function, name);
   const Layout layout = import_array(array, kind_of(array), who, false, memory_);
   view_ = {layout.data, layout.dtype, layout.shape, layout.strides};
   if (may_overlap(view_)) {
     throw nb::value_error(
-        fmt::format("{} has elements that share memory (shape {}, strides {}): what is written to "
+        format_text("{} has elements that share memory (shape {}, strides {}): what is written to "
                     "one would be lost by writing to the next",
                     who, to_tuple_string(view_.shape()), to_tuple_string(view_.strides()))
             .c_str());

@@ -1,10 +1,9 @@
 #include "bindings/arrays/callback.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "bindings/arrays/gil.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 
@@ -13,7 +12,7 @@ namespace nb = nanobind;
 Callback::Callback(nb::object function, const char* who, const char* name)
     : function_(std::move(function)) {
   if (function_.is_none() || PyCallable_Check(function_.ptr()) != 0) return;
-  throw nb::type_error(fmt::format("{}: {} must be a function or None, not {}", who, name,
+  throw nb::type_error(format_text("{}: {} must be a function or None, not {}", who, name,
                                    nb::str(function_.type().attr("__name__")).c_str())
                            .c_str());
 }

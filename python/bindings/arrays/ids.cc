@@ -1,11 +1,11 @@
 #include "bindings/arrays/ids.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/vector.h>
 
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -14,7 +14,7 @@ using Row = std::vector<std::int64_t>;
 
 [[noreturn]] void refuse_list(const std::string& who) {
   throw nb::type_error(
-      fmt::format("{} must be an array of integers, a list of them, or a list of lists of one "
+      format_text("{} must be an array of integers, a list of them, or a list of lists of one "
                   "length",
                   who)
           .c_str());
@@ -47,7 +47,7 @@ Tensor from_lists(nb::handle ids, const std::string& who) {
 IdsIn::IdsIn(nb::handle ids, const char* function, const char* name)
     : function_(function), name_(name) {
   if (nb::isinstance<nb::list>(ids) || nb::isinstance<nb::tuple>(ids)) {
-    own_ = from_lists(ids, fmt::format("{}: {}", function, name));
+    own_ = from_lists(ids, format_text("{}: {}", function, name));
     view_ = own_;
     kind_ = kind_without_caller(DType::i64);
   } else {

@@ -1,6 +1,5 @@
 #include "bindings/arrays/refusals.h"
 
-#include <fmt/format.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "bindings/arrays/arrays.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -23,13 +23,13 @@ std::string text_of(nb::handle object) {
 }
 
 [[noreturn]] void refuse_device_called(const std::string& who, const std::string& device) {
-  fail_type(fmt::format("{} is on device {}; cephalo computes on the CPU: move it there first", who,
+  fail_type(format_text("{} is on device {}; cephalo computes on the CPU: move it there first", who,
                         device));
 }
 
 [[noreturn]] void refuse_dtype_called(const std::string& who, const std::string& dtype) {
   fail_type(
-      fmt::format("{} is of dtype {}; taken are float32, float64, float16 and bfloat16, bool "
+      format_text("{} is of dtype {}; taken are float32, float64, float16 and bfloat16, bool "
                   "and integers in masks, int32 and int64 as token ids",
                   who, dtype));
 }
@@ -38,13 +38,13 @@ std::string device_name(int type, int id) {
   switch (type) {
     case nb::device::cuda::value:
     case nb::device::cuda_managed::value:
-      return fmt::format("cuda:{}", id);
+      return format_text("cuda:{}", id);
     case nb::device::metal::value:
-      return fmt::format("metal:{}", id);
+      return format_text("metal:{}", id);
     case nb::device::rocm::value:
-      return fmt::format("rocm:{}", id);
+      return format_text("rocm:{}", id);
     default:
-      return fmt::format("number {} of DLPack's kind {}", id, type);
+      return format_text("number {} of DLPack's kind {}", id, type);
   }
 }
 
@@ -67,7 +67,7 @@ void refuse_by_device(nb::handle array, const std::string& who) {
 void refuse_by_layout(nb::handle array, const std::string& who) {
   const nb::object layout = nb::getattr(array, "layout", nb::none());
   if (layout.is_none() || text_of(layout) == "torch.strided") return;
-  fail_type(fmt::format("{} is of layout {}; a dense array is needed", who, text_of(layout)));
+  fail_type(format_text("{} is of layout {}; a dense array is needed", who, text_of(layout)));
 }
 
 std::string class_name(nb::handle object) {
@@ -82,7 +82,7 @@ void refuse_by_its_word(nb::handle array, const std::string& who) {
     array.attr("__dlpack__")();
   } catch (const nb::python_error& error) {
     if (!error.matches(PyExc_Exception)) throw;
-    fail_type(fmt::format("{} cannot be read: {}", who, text_of(error.value())));
+    fail_type(format_text("{} cannot be read: {}", who, text_of(error.value())));
   }
 }
 
@@ -99,7 +99,7 @@ void refuse_subclass(nb::handle tensor, const nb::object& torch, const std::stri
   const nb::handle type = tensor.type();
   if (type.is(torch.attr("Tensor")) || type.is(torch.attr("nn").attr("Parameter"))) return;
   fail_type(
-      fmt::format("{} is {}; of the subclasses of torch.Tensor only Parameter and Buffer are "
+      format_text("{} is {}; of the subclasses of torch.Tensor only Parameter and Buffer are "
                   "taken: others may mean something that their memory does not say",
                   who, with_article(class_name(tensor))));
 }
@@ -112,7 +112,7 @@ void refuse_tangent(nb::handle tensor, const std::string& who) {
   if (nb::cast<int>(level) < 0) return;  // no such level is open: the usual case, told cheaply
   if (forward.attr("unpack_dual")(tensor).attr("tangent").is_none()) return;
   fail_type(
-      fmt::format("{} carries a forward-mode tangent, which would be lost: derivatives are "
+      format_text("{} carries a forward-mode tangent, which would be lost: derivatives are "
                   "computed backwards only",
                   who));
 }
@@ -138,14 +138,14 @@ void refuse_dtype(nb::handle array, const std::string& who) {
   if (nb::hasattr(array, "dtype")) refuse_dtype_called(who, text_of(array.attr("dtype")));
   const nb::object view = nb::steal(PyMemoryView_FromObject(array.ptr()));
   if (view.is_valid()) {
-    refuse_dtype_called(who, fmt::format("'{}'", nb::cast<std::string>(view.attr("format"))));
+    refuse_dtype_called(who, format_text("'{}'", nb::cast<std::string>(view.attr("format"))));
   }
   PyErr_Clear();
   refuse_dtype_called(who, "unknown");
 }
 
 void refuse_read_only(const std::string& who) {
-  throw nb::value_error(fmt::format("{} is read-only", who).c_str());
+  throw nb::value_error(format_text("{} is read-only", who).c_str());
 }
 
 void refuse(nb::handle array, const std::string& who, bool to_write) {
@@ -162,7 +162,7 @@ void refuse(nb::handle array, const std::string& who, bool to_write) {
     refuse_dtype(array, who);
   }
   fail_type(
-      fmt::format("{} is {}; an array is needed, with DLPack or the buffer protocol (NumPy, "
+      format_text("{} is {}; an array is needed, with DLPack or the buffer protocol (NumPy, "
                   "PyTorch, memoryview)",
                   who, with_article(class_name(array))));
 }
@@ -174,13 +174,13 @@ void refuse_tensor_state(nb::handle tensor, const std::string& who) {
   if (nb::cast<bool>(tensor.attr("requires_grad"))) {
     if (nb::cast<bool>(torch.attr("is_grad_enabled")())) {
       fail_type(
-          fmt::format("{} requires grad, and no gradient would come back: pass its detach(), "
+          format_text("{} requires grad, and no gradient would come back: pass its detach(), "
                       "or call under torch.no_grad()",
                       who));
     }
   }
   if (nb::cast<bool>(tensor.attr("is_neg")())) {
-    fail_type(fmt::format("{} stands for the negative of its memory: pass its resolve_neg()", who));
+    fail_type(format_text("{} stands for the negative of its memory: pass its resolve_neg()", who));
   }
 }
 
@@ -188,7 +188,7 @@ void refuse_masked_array(nb::handle array, const std::string& who) {
   const nb::object masked = imported("numpy.ma");
   if (!masked.is_valid() || !nb::isinstance(array, masked.attr("MaskedArray"))) return;
   fail_type(
-      fmt::format("{} is a numpy.ma.MaskedArray, whose mask would be lost: pass its filled(...), "
+      format_text("{} is a numpy.ma.MaskedArray, whose mask would be lost: pass its filled(...), "
                   "and what it hides as a mask of attention (keep, drop)",
                   who));
 }

@@ -1,11 +1,10 @@
 #include "bindings/arrays/spellings.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <array>
 #include <utility>
 #include <vector>
+
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -20,10 +19,10 @@ Value look_up(const std::string& word, const Words<Value, size>& words, const st
   std::vector<std::string> known;
   for (const auto& [name, value] : words) {
     if (word == name) return value;
-    known.push_back(fmt::format("\"{}\"", name));
+    known.push_back(format_text("\"{}\"", name));
   }
   throw nb::value_error(
-      fmt::format("{} is \"{}\"; there are {}", who, word, fmt::join(known, ", ")).c_str());
+      format_text("{} is \"{}\"; there are {}", who, word, joined(known, ", ")).c_str());
 }
 
 template <typename Value, std::size_t size>
@@ -86,12 +85,12 @@ std::string dtype_word(nb::handle dtype) {
 }  // namespace
 
 Engine engine_of(const std::string& word, const char* function) {
-  return look_up(word, kEngines, fmt::format("{}: engine", function));
+  return look_up(word, kEngines, format_text("{}: engine", function));
 }
 
 Engine required_engine(const std::optional<std::string>& word, const char* function) {
   if (!word) return Engine::automatic;
-  return look_up(*word, kRequired, fmt::format("{}: require", function));
+  return look_up(*word, kRequired, format_text("{}: require", function));
 }
 
 ScoresTap tap_of(const std::optional<std::string>& word) {
@@ -99,11 +98,11 @@ ScoresTap tap_of(const std::optional<std::string>& word) {
 }
 
 DropoutStream stream_of(const std::string& word, const char* function) {
-  return look_up(word, kStreams, fmt::format("{}: dropout_stream", function));
+  return look_up(word, kStreams, format_text("{}: dropout_stream", function));
 }
 
 Form form_of(const std::string& word, const char* function) {
-  return look_up(word, kForms, fmt::format("{}: form", function));
+  return look_up(word, kForms, format_text("{}: form", function));
 }
 
 Align align_of(const std::string& word) {
@@ -123,7 +122,7 @@ Positions positions_of(const std::string& word) {
 }
 
 Activation activation_of(const std::string& word, const char* function) {
-  return look_up(word, kActivations, fmt::format("{}: activation", function));
+  return look_up(word, kActivations, format_text("{}: activation", function));
 }
 
 GptNames names_of(const std::string& word) {
@@ -147,7 +146,7 @@ const char* word_of(ParameterKind kind) {
 }
 
 DType dtype_of(nb::handle dtype, const char* function) {
-  return look_up(dtype_word(dtype), kDTypes, fmt::format("{}: dtype", function));
+  return look_up(dtype_word(dtype), kDTypes, format_text("{}: dtype", function));
 }
 
 }  // namespace cephalo::python

@@ -1,6 +1,6 @@
 #include "bindings/arrays/text.h"
 
-#include <fmt/format.h>
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 
@@ -18,7 +18,7 @@ TextIn::TextIn(nb::handle text, const char* function, const char* name)
     if (PyBytes_AsStringAndSize(text.ptr(), &bytes, &size) != 0) throw nb::python_error();
     view_ = {bytes, static_cast<std::size_t>(size)};
   } else {
-    throw nb::type_error(fmt::format("{}: {} must be str or bytes, not {}", function, name,
+    throw nb::type_error(format_text("{}: {} must be str or bytes, not {}", function, name,
                                      nb::str(text.type().attr("__name__")).c_str())
                              .c_str());
   }

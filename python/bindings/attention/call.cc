@@ -1,8 +1,7 @@
 #include "bindings/attention/call.h"
 
-#include <fmt/format.h>
-
 #include "bindings/arrays/spellings.h"
+#include "cephalo/core/format.h"
 #include "cephalo/learn/ladder.h"
 
 namespace cephalo::python {
@@ -30,7 +29,7 @@ LayerCall::LayerCall(const Layer& layer, const AnyArray& x, const std::optional<
   }
   if (!generator.is_none()) {
     if (!nb::isinstance<Generator>(generator)) {
-      throw nb::type_error(fmt::format("{}: generator must be a TorchGenerator", rung).c_str());
+      throw nb::type_error(format_text("{}: generator must be a TorchGenerator", rung).c_str());
     }
     generator_ = nb::cast<Generator*>(generator);
   }
@@ -41,7 +40,7 @@ void LayerCall::use_cache(nb::handle cache, std::vector<dim_t> counts) {
   options_.counts = std::move(counts);
   if (cache.is_none()) return;
   if (!nb::isinstance<Cache>(cache)) {
-    throw nb::type_error(fmt::format("{}: cache must be a KVCache", layer_.layer->rung()).c_str());
+    throw nb::type_error(format_text("{}: cache must be a KVCache", layer_.layer->rung()).c_str());
   }
   cache_ = nb::cast<Cache*>(cache);
   options_.cache = &cache_->stored;

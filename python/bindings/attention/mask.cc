@@ -1,6 +1,5 @@
 #include "bindings/attention/mask.h"
 
-#include <fmt/format.h>
 #include <nanobind/operators.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -12,6 +11,7 @@
 #include "bindings/arrays/refusals.h"
 #include "bindings/arrays/spellings.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -108,7 +108,7 @@ const Mask& mask_of(nb::handle mask, const char* function) {
   if (mask.is_none()) return none;
   if (nb::isinstance<PyMask>(mask)) return nb::cast<const PyMask&>(mask).mask;
   throw nb::type_error(
-      fmt::format("{}: mask is {}; a mask says what it means: causal(), keep(a) where nonzero is "
+      format_text("{}: mask is {}; a mask says what it means: causal(), keep(a) where nonzero is "
                   "visible, drop(a) where nonzero is hidden, bias(a) ...",
                   function, with_article(nb::str(mask.type().attr("__name__")).c_str()))
           .c_str());

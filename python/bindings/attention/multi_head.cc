@@ -1,6 +1,5 @@
 #include "bindings/attention/multi_head.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -15,6 +14,7 @@
 #include "bindings/attention/gradients.h"
 #include "bindings/attention/trace.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -125,13 +125,13 @@ auto changing(Change change) {
 }
 
 std::string text_of(const Rotary& rotary) {
-  return fmt::format("Rotary(interleaved={}, base={})", rotary.interleaved ? "True" : "False",
+  return format_text("Rotary(interleaved={}, base={})", rotary.interleaved ? "True" : "False",
                      rotary.base);
 }
 
 std::string text_of(const Layer& self) {
   const MultiHeadAttentionOptions& o = self.layer->options();
-  return fmt::format(
+  return format_text(
       "{}(d_in={}, d_out={}, context_length={}, dropout={}, num_heads={}{}, seed={})",
       self.layer->rung(), o.d_in, o.d_out, o.context_length, o.dropout, o.num_heads,
       o.rotary ? ", rotary=" + text_of(*o.rotary) : "", self.layer->seed());
@@ -216,7 +216,7 @@ SeedArgument::SeedArgument(nb::handle seed, const char* layer) {
   std::uint64_t value = 0;
   if (!nb::try_cast(seed, value)) {
     throw nb::type_error(
-        fmt::format("{}: seed must be None, a number from 0 to 2^64 - 1 or a TorchGenerator", layer)
+        format_text("{}: seed must be None, a number from 0 to 2^64 - 1 or a TorchGenerator", layer)
             .c_str());
   }
   number = value;

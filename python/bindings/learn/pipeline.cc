@@ -1,6 +1,6 @@
 #include "cephalo/learn/pipeline.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -86,7 +86,7 @@ void bind_pipeline(nb::module_& m) {
       .def("trace", &trace, "Every step from ids to context vectors: a dict of arrays in order.")
       .def("__repr__", [](const TextPipeline& p) {
         const auto& o = p.steps.layer.options();
-        return fmt::format("Pipeline({} tokens, d_in={}, d_out={}, num_heads={})",
+        return format_text("Pipeline({} tokens, d_in={}, d_out={}, num_heads={})",
                            p.steps.embedded.tokens.size(), o.d_in, o.d_out, o.num_heads);
       });
   m.def("pipeline", &pipeline_python, "text"_a, "preset"_a = "gpt2-small", nb::kw_only(),

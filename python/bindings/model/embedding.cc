@@ -1,6 +1,6 @@
 #include "cephalo/embed/embedding.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
 #include <new>
@@ -69,7 +69,7 @@ void bind_embedding(nb::module_& m) {
           },
           "[rows, width], read-only")
       .def("__repr__", [](const Embedding& e) {
-        return fmt::format("{}(rows={}, width={})", kName, e.table().dim(0), e.table().dim(1));
+        return format_text("{}(rows={}, width={})", kName, e.table().dim(0), e.table().dim(1));
       });
   m.def("embed_tokens", &embed, "tokens"_a, "positions"_a, "ids"_a,
         "Token vector + position vector. tokens, positions: Embedding\n"

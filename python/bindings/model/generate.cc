@@ -1,6 +1,6 @@
 #include "cephalo/model/generate.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -38,7 +38,7 @@ nb::object text_of(const Model& model, const Generated& found,
 void warn_of_a_cut(const GptOptions& model, dim_t prompt_tokens) {
   const dim_t seen = tokens_seen(model, prompt_tokens);
   if (seen == prompt_tokens) return;
-  const std::string warning = fmt::format(
+  const std::string warning = format_text(
       "generate: the prompt has {} tokens and the model's context_length is {}: it goes on from "
       "the "
       "last {} of them",

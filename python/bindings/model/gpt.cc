@@ -1,6 +1,5 @@
 #include "bindings/model/gpt.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -16,6 +15,7 @@
 #include "bindings/arrays/spellings.h"
 #include "bindings/attention/multi_head.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -163,7 +163,7 @@ nb::dict memory(const Model& self, dim_t batch, dim_t tokens) {
 
 std::string text_of(const Model& self) {
   const GptOptions& o = self.gpt.options();
-  return fmt::format(
+  return format_text(
       "Gpt(vocab_size={}, context_length={}, d_model={}, num_heads={}, num_layers={}, "
       "positions='{}'), {} parameters",
       o.vocab_size, o.context_length, o.d_model, o.num_heads, o.num_layers, word_of(o.positions),

@@ -1,5 +1,4 @@
 // train_pass and loss of a Gpt, by cross entropy: cephalo/model/gpt.h with cephalo/train/loss.h.
-#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -14,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "bindings/model/gpt_gradients.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/views.h"
 #include "cephalo/train/loss.h"
 

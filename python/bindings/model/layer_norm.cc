@@ -1,6 +1,6 @@
 #include "cephalo/model/layer_norm.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
 #include <new>
@@ -34,7 +34,7 @@ void bind_layer_norm(nb::module_& m) {
       .def_prop_ro("bias", member(&LayerNorm::bias), "[width]")
       .def_ro("epsilon", &LayerNorm::epsilon)
       .def("__repr__", [](const LayerNorm& l) {
-        return fmt::format("{}(width={}, epsilon={})", kName, l.width(), l.epsilon);
+        return format_text("{}(width={}, epsilon={})", kName, l.width(), l.epsilon);
       });
 }
 

@@ -1,6 +1,6 @@
 #include "cephalo/model/mlp.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
 #include <new>
@@ -41,7 +41,7 @@ void bind_mlp(nb::module_& m) {
       .def_prop_ro("proj_weight", member(&Mlp::proj_weight), "[d_model, d_mlp]")
       .def_prop_ro("proj_bias", member(&Mlp::proj_bias), "[d_model]")
       .def("__repr__", [](const Mlp& mlp) {
-        return fmt::format("{}(d_model={}, d_mlp={}, activation='{}')", kName, mlp.fc_weight.dim(1),
+        return format_text("{}(d_model={}, d_mlp={}, activation='{}')", kName, mlp.fc_weight.dim(1),
                            mlp.fc_weight.dim(0), word_of(mlp.activation));
       });
 }

@@ -1,6 +1,6 @@
 #include "cephalo/text/bpe.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -74,7 +74,7 @@ std::string bytes_of(const Bpe& self, const nb::object& ids) {
 nb::bytes token(const Bpe& self, std::int64_t id) {
   if (id < 0 || id >= self.vocab_size()) {
     throw nb::index_error(
-        fmt::format("Bpe: id {} is outside of vocab_size {}", id, self.vocab_size()).c_str());
+        format_text("Bpe: id {} is outside of vocab_size {}", id, self.vocab_size()).c_str());
   }
   return to_bytes(self.token(static_cast<TokenId>(id)));
 }
@@ -86,7 +86,7 @@ nb::list special_tokens(const Bpe& self) {
 }
 
 std::string text_of(const Bpe& self) {
-  return fmt::format("Bpe(vocab_size={}, merges={}, special_tokens={})", self.vocab_size(),
+  return format_text("Bpe(vocab_size={}, merges={}, special_tokens={})", self.vocab_size(),
                      self.merges().size(), nb::repr(special_tokens(self)).c_str());
 }
 

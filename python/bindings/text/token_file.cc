@@ -1,6 +1,6 @@
 #include "cephalo/text/token_file.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -80,7 +80,7 @@ void bind_token_file(nb::module_& m) {
           },
           "That of the Bpe which made it.")
       .def("__repr__", [](const TokenFile& f) {
-        return fmt::format("TokenFile('{}', tokens={}, vocab_size={})", f.path(), f.tokens(),
+        return format_text("TokenFile('{}', tokens={}, vocab_size={})", f.path(), f.tokens(),
                            f.vocab_size());
       });
   m.def("write_token_file", &write, "bpe"_a, "texts"_a, "path"_a, nb::kw_only(),

@@ -1,6 +1,5 @@
 #include "bindings/text/windows.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -20,6 +19,7 @@
 #include "bindings/arrays/spellings.h"
 #include "bindings/attention/attend.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -100,7 +100,7 @@ Position after(const WindowsOfText& self, std::int64_t epoch, std::int64_t numbe
 
 std::string text_of(const WindowsOfText& self) {
   const WindowOptions& o = self.windows->options();
-  return fmt::format(
+  return format_text(
       "Windows(context_length={}, stride={}, batch={}, shuffle={}), {} windows, {} batches",
       o.context_length, o.stride, o.batch, o.shuffle ? "True" : "False", self.windows->count(),
       self.windows->batches_per_epoch());

@@ -1,5 +1,4 @@
 // Binds cephalo/text/words.h; words.cc has the words of arguments.
-#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -12,6 +11,7 @@
 #include "bindings/arrays/spellings.h"
 #include "bindings/arrays/text.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 #include "cephalo/text/words.h"
 
 namespace cephalo::python {
@@ -65,7 +65,7 @@ void bind_word_tokenizer(nb::module_& m) {
       .def_prop_ro(
           "words", [](const WordTokenizer& t) { return strings(t.words()); }, "by id")
       .def("__repr__", [](const WordTokenizer& t) {
-        return fmt::format("{}(vocab_size={})", kName, t.vocab_size());
+        return format_text("{}(vocab_size={})", kName, t.vocab_size());
       });
 }
 

@@ -1,6 +1,6 @@
 #include "cephalo/train/adamw.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
 #include "bindings/arrays/arrays.h"
@@ -39,7 +39,7 @@ void bind_adamw(nb::module_& m) {
                    "of the gradient's square")
       .def_prop_ro("step", [](const AdamW& s) { return s.stored.step; })
       .def("__repr__",
-           [](const AdamW& s) { return fmt::format("AdamWState(step={})", s.stored.step); });
+           [](const AdamW& s) { return format_text("AdamWState(step={})", s.stored.step); });
   const AdamWOptions defaults;
   m.def("adamw_step", &step, "parameter"_a, "gradient"_a, "state"_a, nb::kw_only(),
         "learning_rate"_a = defaults.learning_rate, "beta1"_a = defaults.beta1,

@@ -1,6 +1,6 @@
 #include "cephalo/train/history.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -16,7 +16,7 @@ void bind_history(nb::module_& m) {
       .def_ro("gradient_norm", &StepRecord::gradient_norm, "before clipping")
       .def_ro("skipped", &StepRecord::skipped, "loss or norm was not finite: nothing was changed")
       .def("__repr__", [](const StepRecord& r) {
-        return fmt::format(
+        return format_text(
             "StepRecord(step={}, loss={:.6g}, learning_rate={:.6g}, "
             "gradient_norm={:.6g}, skipped={})",
             r.step, r.loss, r.learning_rate, r.gradient_norm, r.skipped ? "True" : "False");
@@ -25,7 +25,7 @@ void bind_history(nb::module_& m) {
       .def_ro("step", &ValidationRecord::step)
       .def_ro("loss", &ValidationRecord::loss)
       .def("__repr__", [](const ValidationRecord& r) {
-        return fmt::format("ValidationRecord(step={}, loss={:.6g})", r.step, r.loss);
+        return format_text("ValidationRecord(step={}, loss={:.6g})", r.step, r.loss);
       });
   nb::class_<TrainingHistory>(m, "TrainingHistory", "What a run has seen so far.")
       .def_ro("steps", &TrainingHistory::steps)
@@ -36,7 +36,7 @@ void bind_history(nb::module_& m) {
       .def("svg", &loss_svg, "title"_a = "loss", "The two curves as a picture that stands alone.")
       .def("_repr_html_", [](const TrainingHistory& h) { return loss_svg(h, "loss"); })
       .def("__repr__", [](const TrainingHistory& h) {
-        return fmt::format("TrainingHistory({} steps, {} validations)", h.steps.size(),
+        return format_text("TrainingHistory({} steps, {} validations)", h.steps.size(),
                            h.validation.size());
       });
 }

@@ -1,6 +1,6 @@
 #include "cephalo/train/run_folder.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -31,7 +31,7 @@ void bind_run_folder(nb::module_& m) {
            "A checkpoint that cannot be read gets another name, and is none any more.")
       .def_prop_ro("repairs", &RunFolder::repairs,
                    "What was put right when it was opened; empty when all was well.")
-      .def("__repr__", [](const RunFolder& f) { return fmt::format("RunFolder('{}')", f.path()); });
+      .def("__repr__", [](const RunFolder& f) { return format_text("RunFolder('{}')", f.path()); });
 }
 
 }  // namespace cephalo::python

@@ -1,6 +1,6 @@
 #include "cephalo/train/schedule.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
 #include <new>
@@ -29,7 +29,7 @@ void bind_schedule(nb::module_& m) {
       .def_rw("steps", &Schedule::steps)
       .def_rw("min_lr_share", &Schedule::min_lr_share)
       .def("__repr__", [](const Schedule& s) {
-        return fmt::format("Schedule(learning_rate={}, warmup={}, steps={}, min_lr_share={})",
+        return format_text("Schedule(learning_rate={}, warmup={}, steps={}, min_lr_share={})",
                            s.learning_rate, s.warmup, s.steps, s.min_lr_share);
       });
   m.def("learning_rate_at", &learning_rate_at, "schedule"_a, "step"_a,

@@ -1,6 +1,5 @@
 #include "bindings/train/trainer.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -16,6 +15,7 @@
 #include "bindings/bindings.h"
 #include "bindings/text/windows.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -137,7 +137,7 @@ void bind_files(nb::class_<TrainerOfGpt>& trainer) {
 Rows::Rows(nb::object source, const char* name) : source_(std::move(source)) {
   if (nb::isinstance<WindowsOfText>(source_) || PyCallable_Check(source_.ptr()) != 0) return;
   throw nb::type_error(
-      fmt::format("{}: {} must be Windows, or a function from a row's number to its ids", kName,
+      format_text("{}: {} must be Windows, or a function from a row's number to its ids", kName,
                   name)
           .c_str());
 }

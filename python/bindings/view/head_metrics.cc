@@ -1,6 +1,6 @@
 #include "cephalo/view/head_metrics.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -105,7 +105,7 @@ void bind_scores(nb::module_& m) {
               "what one key gets in those rows from a head that looks at all alike")
       .def("__float__", [](const Score& s) { return s.value; })
       .def("__repr__", [](const Score& s) {
-        return fmt::format("Score({:.4f}, rows={}, uniform={:.4f})", s.value, s.rows, s.uniform);
+        return format_text("Score({:.4f}, rows={}, uniform={:.4f})", s.value, s.rows, s.uniform);
       });
   nb::class_<HeadMetrics>(m, "HeadMetrics",
                           "What a head's weights on a text are like; rows that see a single key "
@@ -120,7 +120,7 @@ void bind_scores(nb::module_& m) {
       .def_ro("confidence", &HeadMetrics::confidence, "the largest weight of a row")
       .def_ro("distance", &HeadMetrics::distance, "tokens back")
       .def("__repr__", [](const HeadMetrics& h) {
-        return fmt::format(
+        return format_text(
             "HeadMetrics(previous={:.3f}, first={:.3f}, current={:.3f}, "
             "duplicate={:.3f}, induction={:.3f}, entropy={:.3f})",
             h.previous.value, h.first.value, h.current.value, h.duplicate.value, h.induction.value,
@@ -130,7 +130,7 @@ void bind_scores(nb::module_& m) {
       .def_ro("duplicate", &ProbeScores::duplicate, "on the same token of the first copy")
       .def_ro("induction", &ProbeScores::induction, "on the token after it")
       .def("__repr__", [](const ProbeScores& p) {
-        return fmt::format("ProbeScores(duplicate={:.3f}, induction={:.3f})", p.duplicate.value,
+        return format_text("ProbeScores(duplicate={:.3f}, induction={:.3f})", p.duplicate.value,
                            p.induction.value);
       });
   nb::class_<HeadReport>(m, "HeadReport", "What one head shows on a text and on the probe.")
@@ -143,9 +143,9 @@ void bind_scores(nb::module_& m) {
       .def("__repr__", [](const HeadReport& r) {
         std::string labels;
         for (const LabelScore& l : r.labels) {
-          labels += fmt::format(", {} {:.2f}", name(l.label), l.score);
+          labels += format_text(", {} {:.2f}", name(l.label), l.score);
         }
-        return fmt::format("HeadReport(layer={}, head={}{})", r.layer, r.head, labels);
+        return format_text("HeadReport(layer={}, head={}{})", r.layer, r.head, labels);
       });
 }
 

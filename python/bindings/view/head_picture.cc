@@ -1,6 +1,6 @@
 #include "cephalo/view/head_picture.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -76,7 +76,7 @@ void bind_head_picture(nb::module_& m) {
            "The same as SVG, in which text is text.")
       .def("save", &save, "path"_a, "replace"_a = false, "Writes a .png or an .svg file.")
       .def("__repr__",
-           [](const Picture& p) { return fmt::format("Picture({} x {})", p.width(), p.height()); });
+           [](const Picture& p) { return format_text("Picture({} x {})", p.width(), p.height()); });
   m.def(
       "cividis",
       [](double weight) {

@@ -1,6 +1,5 @@
 #include "bindings/view/recording.h"
 
-#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -14,6 +13,7 @@
 #include "bindings/attention/attend.h"
 #include "bindings/bindings.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -100,7 +100,7 @@ void bind_recording(nb::module_& m) {
           "model", [](const RecordedText& r) { return r.model_object; },
           nb::sig("def model(self) -> Gpt"))
       .def("__repr__", [](const RecordedText& r) {
-        return fmt::format("Recording({} tokens, {} layers, {} heads)", r.recording.tokens(),
+        return format_text("Recording({} tokens, {} layers, {} heads)", r.recording.tokens(),
                            r.recording.num_layers(), r.recording.num_heads());
       });
 }

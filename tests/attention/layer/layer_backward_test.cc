@@ -1,6 +1,5 @@
 // The layer's backward pass: against PyTorch's gradients, against differences of the forward pass,
 // and what a saved pass promises.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "cephalo/attention/kv_cache.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/ops.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/learn/ladder.h"
@@ -109,7 +109,7 @@ TEST(LayerBackwardTest, every_rung_has_the_gradients_of_pytorch) {
     }
   }
   EXPECT_EQ(compared, 91);
-  testing::report(fmt::format("gradients of rungs: worst {:.2f} of what is allowed", worst));
+  testing::report(format_text("gradients of rungs: worst {:.2f} of what is allowed", worst));
 }
 
 TEST(LayerBackwardTest, cross_attention_has_the_gradients_of_nn_multihead_attention) {
@@ -191,7 +191,7 @@ std::vector<Small> small_cases() {
   cases.back().torch_dropout = true;
   for (const Form form :
        {Form::raw, Form::heads, Form::linear, Form::fused, Form::torch, Form::gpt2}) {
-    add(fmt::format("form_{}", name(form)), [form](O& o) {
+    add(format_text("form_{}", name(form)), [form](O& o) {
       o.form = form;
       o.qkv_bias = form != Form::raw;
       o.out_proj = form != Form::raw;
@@ -273,7 +273,7 @@ TEST(LayerBackwardTest, gradients_are_the_differences_of_the_forward_pass) {
     for (const Engine engine : kEngines) {
       if (each.torch_dropout && engine == Engine::fused) continue;
       SCOPED_TRACE(
-          fmt::format("{} {}", each.name, engine == Engine::fused ? "fused" : "reference"));
+          format_text("{} {}", each.name, engine == Engine::fused ? "fused" : "reference"));
       check_by_differences(each, engine);
       if (HasFatalFailure()) return;
     }
@@ -380,7 +380,7 @@ TEST(LayerBackwardTest, the_fused_engine_equals_the_reference_engine) {
       compare(ours.gradients.named()[n].value, named[n].value, named[n].name);
     }
   });
-  testing::report(fmt::format("layer backward: worst {:.2f} of what is allowed", worst));
+  testing::report(format_text("layer backward: worst {:.2f} of what is allowed", worst));
 }
 
 TEST(LayerBackwardTest, y_has_the_bits_of_the_plain_call) {
