@@ -65,7 +65,7 @@ Plan plan(const TensorView& q, const TensorView& k, const TensorView& v, const M
   const UseThreads limit(options.threads);
   Plan result{};
   result.engine = choose_engine(options, "plan");
-  result.isa = current_isa();
+  result.isa = current_isa(problem.q.dtype());
   if (const char* reason = why_fused_refuses(options)) {
     result.refused.push_back({Engine::fused, reason});
   }

@@ -42,7 +42,7 @@ class WeightsPass {
   WeightsPass(const AttendProblem& problem, const TensorView& lse)
       : p_(problem),
         lse_(lse),
-        kernels_(kernels::attend_kernels<T>(current_isa())),
+        kernels_(*kernels::attend_kernels<T, T>(kernels::isa_for<T>())),
         has_bias_(has_bias(problem)),
         head_dim_(problem.q.dim(3)),
         width_(kernels::kMaxColumns * kernels_.lanes) {}
@@ -90,8 +90,8 @@ class WeightsPass {
       const dim_t width = columns * kernels_.lanes;
       pack_queries(p_, kernels_, {rows.b, rows.h, i, i + count}, width, q);
       const std::uint64_t far = load_references(rows, i, count, width, minus_lse);
-      kernels::QueryTile<T> tile{q, nullptr, minus_lse, sum,  static_cast<int>(columns),
-                                 0, true,    far,       false};
+      kernels::QueryTile<T, T> tile{q, nullptr, minus_lse, sum,  static_cast<int>(columns),
+                                    0, true,    far,       false};
       std::fill(sum, sum + width, T{0});
       const BoundMask::KeyRange range = p_.mask.key_range(rows.b, i, i + count);
       const auto walk = [&](const auto& use) {
@@ -160,7 +160,7 @@ class WeightsPass {
 
   const AttendProblem& p_;
   const TensorView& lse_;
-  const kernels::AttendKernels<T>& kernels_;
+  const kernels::AttendKernels<T, T>& kernels_;
   bool has_bias_;
   dim_t head_dim_;
   dim_t width_;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 
@@ -102,6 +103,25 @@ Isa current_isa() {
     chosen.store(isa, std::memory_order_relaxed);
   }
   return static_cast<Isa>(isa);
+}
+
+bool multiplies(Isa isa, DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return true;
+    case DType::f64:
+      return isa != Isa::wasm;
+    default:
+      return false;
+  }
+}
+
+Isa current_isa(DType dtype) {
+  const Isa best = current_isa();
+  const std::vector<Isa>& isas = available_isas();
+  const auto found = std::find_if(isas.rbegin(), isas.rend(),
+                                  [&](Isa isa) { return isa <= best && multiplies(isa, dtype); });
+  return found != isas.rend() ? *found : current_isa(DType::f32);
 }
 
 std::int64_t physical_memory() {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/dtype.h"
+
 namespace cephalo {
 
 // Instruction sets that kernels exist for, in the order of preference within one machine.
@@ -17,6 +19,14 @@ const std::vector<Isa>& available_isas();
 // The instruction set in use: the best available one, or the one that the environment variable
 // CEPHALO_ISA names. An unknown or unavailable name is an error that lists what there is.
 Isa current_isa();
+
+// Does an instruction set multiply numbers of this type? WebAssembly's has no float64, and none
+// multiplies 16-bit numbers yet.
+bool multiplies(Isa isa, DType dtype);
+
+// The instruction set that computes with numbers of this type: the best one up to current_isa()
+// that multiplies them. 16-bit numbers that none multiplies widen, and go where float32 goes.
+Isa current_isa(DType dtype);
 
 // Bytes of memory that this machine has.
 std::int64_t physical_memory();

@@ -8,8 +8,13 @@
 #include "cephalo/core/shape.h"
 
 // Tile arithmetic, one table per instruction set. Kernels see pointers, strides and sizes; they do
-// not allocate, throw, start threads or check arguments. T is float or double: 16-bit storage
-// widens while it is packed, and only decoding reads it in place.
+// not allocate, throw, start threads or check arguments.
+//
+// Tables of products have two types: In is what is multiplied, packed operands, and Sum is what
+// products, scores and references are. <float, float> and <double, double> exist; <BFloat16, float>
+// is for instruction sets that multiply 16 bits (docs/kernels.md). Without one, 16-bit storage
+// widens while it is packed, and only decoding reads it in place. Tables without products have one
+// type, T.
 //
 // Everything is built on one register tile: `rows` broadcast numbers times `columns` vectors of
 // `lanes` numbers. Attention keeps queries in the lanes, so that the largest score, the
@@ -51,10 +56,10 @@ struct OutRows {
 
 // Keys and values of one block, packed: keys [count / rows][head_dim][rows] and values
 // [v_dim / rows][value_stride], inside [count][rows]; both filled up with zeros.
-template <typename T>
+template <typename In>
 struct KeyBlock {
-  const T* keys;
-  const T* values;
+  const In* keys;
+  const In* values;
   dim_t count;
   dim_t head_dim;
   dim_t v_dim;
@@ -64,13 +69,13 @@ struct KeyBlock {
 
 // Queries in lanes, width = columns · lanes of them, and what is known of their rows so far.
 // Scores are in base 2: q carries scale · log2(e).
-template <typename T>
+template <typename In, typename Sum>
 struct QueryTile {
-  const T* q;          // [head_dim][width]
-  T* context;          // [v_dim rounded up to rows][width], not yet divided by sum
-  T* minus_reference;  // [width], of the exponents: weights so far are 2^(score − reference);
-                       // in natural units where the lane is far
-  T* sum;              // [width], of those weights
+  const In* q;           // [head_dim][width]
+  Sum* context;          // [v_dim rounded up to rows][width], not yet divided by sum
+  Sum* minus_reference;  // [width], of the exponents: weights so far are 2^(score − reference);
+                         // in natural units where the lane is far
+  Sum* sum;              // [width], of those weights
   int columns;
   std::uint64_t seen;  // bit x: lane x has seen a key, and has a reference
   bool fixed;          // references are final (an lse, say): they never move
@@ -82,7 +87,7 @@ struct QueryTile {
 // have count rounded up to rows entries.
 template <typename T>
 struct TileMask {
-  const std::uint64_t* visible;  // [count] bit x: lane x may look
+  const std::uint64_t* visible;  // [count] bit x: lane x may look; 0 past the width and the count
   const std::uint64_t* kept;     // [count] bit x: dropout keeps the weight of lane x
   const T* bias;                 // [count][width], finite where hidden
   T slope, slope_low;            // of alibi, base 2, in two parts
@@ -106,36 +111,12 @@ struct StripColumns {
   std::uint8_t count;
 };
 
-template <typename T>
-struct AttendKernels {
+// What attention asks of an instruction set whatever it multiplies: the size of a register tile,
+// and what a mask is made of.
+template <typename Sum>
+struct MaskKernels {
   int rows;
   int lanes;
-
-  // Layouts. `broadcast`: [count / rows][dim][rows]; `lanes`: [dim][width], times scale. Missing
-  // rows are zeros.
-  void (*pack_broadcast)(const Rows& from, T* to);
-  void (*pack_lanes)(const Rows& from, T scale, dim_t width, T* to);
-  // [dim / rows][value_stride], inside [count][rows]; false when a number is NaN or infinite.
-  bool (*pack_values)(const Rows& from, dim_t value_stride, T* to);
-  // Rows cut into slices of `width` elements (`rows`, or vectors of `lanes`), for products over the
-  // rows: [dim / width][slice_stride], inside [count][width], filled up with zeros; nothing is
-  // transposed. False when a number is NaN or infinite.
-  bool (*pack_slices)(const Rows& from, dim_t width, dim_t slice_stride, T* to);
-
-  // [count][to_stride], filled up with zeros; false as above.
-  bool (*copy_rows)(const Rows& from, dim_t to_stride, T* to);
-
-  // weights: [count][width] = 2^(score − reference), 0 where hidden; moves references and sums.
-  void (*weigh)(const KeyBlock<T>& block, QueryTile<T>& tile, const TileMask<T>* mask, T* weights,
-                StripColumns* strips);
-  // context += weights · values
-  void (*gather)(const KeyBlock<T>& block, const QueryTile<T>& tile, const TileMask<T>* mask,
-                 const T* weights, const StripColumns* strips);
-  // Rows [count][dim] of a tile [dim][width] times factor[lane], as elements of dtype.
-  void (*unpack_lanes)(const T* tile, dim_t width, const T* factor, const OutRows& to);
-
-  // products[r] = Σ a[r] · b[r]
-  void (*row_products)(const Rows& a, const Rows& b, T* products);
 
   // kept[w]: keys 4 · four + w; bit x: the query at position + x, x < count <= 64.
   void (*kept_by_query)(const KeptStream& stream, std::uint32_t four, std::uint32_t position,
@@ -146,10 +127,40 @@ struct AttendKernels {
 
   // A bias into lanes; rows are queries, elements are keys:
   // bias[j][x] (+)= element j of row x; −inf, also as a sum, clears its bit and adds nothing.
-  void (*add_bias)(const Rows& queries, dim_t width, bool first, T* bias, std::uint64_t* visible);
+  void (*add_bias)(const Rows& queries, dim_t width, bool first, Sum* bias, std::uint64_t* visible);
   // The same with keys in the lanes: bias[x][j] (+)= element j of row x.
-  void (*add_bias_rows)(const Rows& queries, dim_t width, bool first, T* bias,
+  void (*add_bias_rows)(const Rows& queries, dim_t width, bool first, Sum* bias,
                         std::uint64_t* visible);
+};
+
+template <typename In, typename Sum>
+struct AttendKernels : MaskKernels<Sum> {
+  // Layouts. `broadcast`: [count / rows][dim][rows]; `lanes`: [dim][width], times scale. Missing
+  // rows are zeros.
+  void (*pack_broadcast)(const Rows& from, In* to);
+  void (*pack_lanes)(const Rows& from, Sum scale, dim_t width, In* to);
+  // [dim / rows][value_stride], inside [count][rows]; false when a number is NaN or infinite.
+  bool (*pack_values)(const Rows& from, dim_t value_stride, In* to);
+  // Rows cut into slices of `width` elements (`rows`, or vectors of `lanes`), for products over the
+  // rows: [dim / width][slice_stride], inside [count][width], filled up with zeros; nothing is
+  // transposed. False when a number is NaN or infinite.
+  bool (*pack_slices)(const Rows& from, dim_t width, dim_t slice_stride, In* to);
+
+  // [count][to_stride], filled up with zeros; false as above.
+  bool (*copy_rows)(const Rows& from, dim_t to_stride, In* to);
+
+  // weights: [count rounded up to rows][width] = 2^(score − reference), 0 where hidden; moves
+  // references and sums.
+  void (*weigh)(const KeyBlock<In>& block, QueryTile<In, Sum>& tile, const TileMask<Sum>* mask,
+                In* weights, StripColumns* strips);
+  // context += weights · values
+  void (*gather)(const KeyBlock<In>& block, const QueryTile<In, Sum>& tile,
+                 const TileMask<Sum>* mask, const In* weights, const StripColumns* strips);
+  // Rows [count][dim] of a tile [dim][width] times factor[lane], as elements of dtype.
+  void (*unpack_lanes)(const Sum* tile, dim_t width, const Sum* factor, const OutRows& to);
+
+  // products[r] = Σ a[r] · b[r]
+  void (*row_products)(const Rows& a, const Rows& b, Sum* products);
 };
 
 // The backward pass turns the tile round: keys in the lanes, queries down the rows. Then dk and dv
@@ -157,12 +168,12 @@ struct AttendKernels {
 
 // Queries of one block, packed, with what the forward pass left of their rows. Arrays of one number
 // a query have count rounded up to rows entries, zeros at the end.
-template <typename T>
+template <typename In, typename Sum>
 struct QueryBlock {
-  const T* q;            // [count / rows][head_dim][rows]
-  const T* dcontext;     // [count / rows][v_dim][rows]
-  const T* minus_lse;    // base 2; natural where the row is far
-  const T* minus_delta;  // delta = Σ dcontext · context − dlse
+  const In* q;             // [count / rows][head_dim][rows]
+  const In* dcontext;      // [count / rows][v_dim][rows]
+  const Sum* minus_lse;    // base 2; natural where the row is far
+  const Sum* minus_delta;  // delta = Σ dcontext · context − dlse
   dim_t count;
   dim_t head_dim;
   dim_t v_dim;
@@ -170,52 +181,53 @@ struct QueryBlock {
 };
 
 // Keys in lanes, width = columns · lanes, of which the first `count` are there.
-template <typename T>
+template <typename In>
 struct KeyTile {
-  const T* keys;      // [head_dim][width], times scale · log2(e)
-  const T* values;    // [v_dim][width]
-  const T* key_rows;  // [width][key_stride], whole vectors
+  const In* keys;      // [head_dim][width], times scale · log2(e)
+  const In* values;    // [v_dim][width]
+  const In* key_rows;  // [width][key_stride], whole vectors
   dim_t key_stride;
   dim_t count;
   int columns;
   bool finite_keys;  // no NaN or infinity in k: then 0 · k is 0
 };
 
-template <typename T>
+template <typename In, typename Sum>
 struct BackwardKernels {
-  // weights: [count][width] = 2^(score − lse), 0 where hidden, before dropout.
-  // slopes: [count][width], the slope of the softcap at each score; not touched without one.
-  void (*reweigh)(const QueryBlock<T>& block, const KeyTile<T>& tile, const TileMask<T>* mask,
-                  T* weights, T* slopes, StripColumns* strips);
-  // dscores: [count][width] = weights · (dcontext · v − delta) · slopes, 0 where hidden.
+  // weights: [count rounded up to rows][width] = 2^(score − lse), 0 where hidden, before dropout.
+  // slopes: the same size, the slope of the softcap at each score; not touched without one.
+  void (*reweigh)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile,
+                  const TileMask<Sum>* mask, In* weights, Sum* slopes, StripColumns* strips);
+  // dscores: the same size = weights · (dcontext · v − delta) · slopes, 0 where hidden.
   // Dropout: drops from the gradient of weights, and then from weights, which dv needs.
-  void (*differentiate)(const QueryBlock<T>& block, const KeyTile<T>& tile, const TileMask<T>* mask,
-                        const StripColumns* strips, const T* slopes, T* weights, T* dscores);
+  void (*differentiate)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile,
+                        const TileMask<Sum>* mask, const StripColumns* strips, const Sum* slopes,
+                        In* weights, In* dscores);
   // dq: [count rounded up to rows][key_stride] += dscores · k
-  void (*add_dq)(const QueryBlock<T>& block, const KeyTile<T>& tile, const TileMask<T>* mask,
-                 const StripColumns* strips, const T* dscores, T* dq);
+  void (*add_dq)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile,
+                 const TileMask<Sum>* mask, const StripColumns* strips, const In* dscores, Sum* dq);
 };
 
 // C += A B for a block of A's rows and one panel of B's columns.
-template <typename T>
+template <typename In, typename Sum>
 struct PanelProduct {
-  const T* a;  // [row_count / rows][depth][rows]
-  const T* b;  // [depth][columns · lanes]
+  const In* a;  // [row_count / rows][depth][rows]
+  const In* b;  // [depth][columns · lanes]
   dim_t depth;
   dim_t row_count;
   dim_t column_count;  // of the panel's columns, those that C has
   int columns;         // vectors in the panel
-  T* c;                // [row_count][c_stride]
+  Sum* c;              // [row_count][c_stride]
   dim_t c_stride;
-  bool begin;     // C is written, not added to
-  const T* bias;  // [column_count], added to every row, or null
+  bool begin;       // C is written, not added to
+  const Sum* bias;  // [column_count], added to every row, or null
 };
 
-template <typename T>
+template <typename In, typename Sum>
 struct GemmKernels {
   int rows;
   int lanes;
-  void (*multiply_panel)(const PanelProduct<T>& product);
+  void (*multiply_panel)(const PanelProduct<In, Sum>& product);
 };
 
 // One query on its way through keys that are read where they lie, in their storage type.

@@ -1,6 +1,7 @@
 #include "cephalo/kernels/tables.h"
 
 #include <array>
+#include <optional>
 
 namespace cephalo::kernels {
 namespace {
@@ -12,30 +13,47 @@ std::array<Table, kIsaCount> tables_for_all(const Fill& fill) {
   return tables;
 }
 
+// No file of kernels/cpu multiplies 16-bit numbers yet.
+template <typename In>
+constexpr bool kHasKernels = sizeof(In) > 2;
+
+// The table of products of In: filled once, where an instruction set multiplies them.
+template <typename In, typename Table, typename Fill>
+const Table* find_table(Isa isa, const Fill& fill) {
+  if constexpr (kHasKernels<In>) {
+    static const auto tables =
+        tables_for_all<std::optional<Table>>([&](Isa each, std::optional<Table>* to) {
+          if (multiplies(each, DTypeOf<In>::value)) fill(each, &to->emplace());
+        });
+    const std::optional<Table>& found = tables[static_cast<std::size_t>(isa)];
+    return found ? &*found : nullptr;
+  } else {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
-template <typename T>
-const AttendKernels<T>& attend_kernels(Isa isa) {
-  static const auto tables = tables_for_all<AttendKernels<T>>([](Isa each, AttendKernels<T>* to) {
+template <typename In, typename Sum>
+const AttendKernels<In, Sum>* attend_kernels(Isa isa) {
+  using Table = AttendKernels<In, Sum>;
+  return find_table<In, Table>(isa, [](Isa each, auto* to) {
     add_attend_kernels(each, to);
     add_dropout_kernels(each, to);
     add_pack_kernels(each, to);
   });
-  return tables[static_cast<std::size_t>(isa)];
 }
 
-template <typename T>
-const BackwardKernels<T>& backward_kernels(Isa isa) {
-  static const auto tables = tables_for_all<BackwardKernels<T>>(
-      [](Isa each, BackwardKernels<T>* to) { add_backward_kernels(each, to); });
-  return tables[static_cast<std::size_t>(isa)];
+template <typename In, typename Sum>
+const BackwardKernels<In, Sum>* backward_kernels(Isa isa) {
+  using Table = BackwardKernels<In, Sum>;
+  return find_table<In, Table>(isa, [](Isa each, auto* to) { add_backward_kernels(each, to); });
 }
 
-template <typename T>
-const GemmKernels<T>& gemm_kernels(Isa isa) {
-  static const auto tables = tables_for_all<GemmKernels<T>>(
-      [](Isa each, GemmKernels<T>* to) { add_gemm_kernels(each, to); });
-  return tables[static_cast<std::size_t>(isa)];
+template <typename In, typename Sum>
+const GemmKernels<In, Sum>* gemm_kernels(Isa isa) {
+  using Table = GemmKernels<In, Sum>;
+  return find_table<In, Table>(isa, [](Isa each, auto* to) { add_gemm_kernels(each, to); });
 }
 
 template <typename T>
@@ -64,12 +82,15 @@ const ProbeKernels& probe_kernels(Isa isa) {
   return tables[static_cast<std::size_t>(isa)];
 }
 
-template const AttendKernels<float>& attend_kernels(Isa isa);
-template const AttendKernels<double>& attend_kernels(Isa isa);
-template const BackwardKernels<float>& backward_kernels(Isa isa);
-template const BackwardKernels<double>& backward_kernels(Isa isa);
-template const GemmKernels<float>& gemm_kernels(Isa isa);
-template const GemmKernels<double>& gemm_kernels(Isa isa);
+template const AttendKernels<float, float>* attend_kernels(Isa isa);
+template const AttendKernels<double, double>* attend_kernels(Isa isa);
+template const AttendKernels<BFloat16, float>* attend_kernels(Isa isa);
+template const BackwardKernels<float, float>* backward_kernels(Isa isa);
+template const BackwardKernels<double, double>* backward_kernels(Isa isa);
+template const BackwardKernels<BFloat16, float>* backward_kernels(Isa isa);
+template const GemmKernels<float, float>* gemm_kernels(Isa isa);
+template const GemmKernels<double, double>* gemm_kernels(Isa isa);
+template const GemmKernels<BFloat16, float>* gemm_kernels(Isa isa);
 template const DecodeKernels<float>& decode_kernels(Isa isa);
 template const DecodeKernels<double>& decode_kernels(Isa isa);
 template const ModelKernels<float>& model_kernels(Isa isa);

@@ -78,7 +78,7 @@ PackedLinear::PackedLinear(const TensorView& weight, const TensorView& bias, DTy
     : width_(weight.dim(0)),
       d_in_(weight.dim(1)),
       steps_(steps),
-      isa_(current_isa()),
+      isa_(current_isa(steps)),
       panels_(std::move(memory)) {
   if (bias.numel() > 0) bias_ = Tensor::copy(bias, steps);
   if (has_dense_columns(weight)) {
@@ -101,7 +101,7 @@ T* PackedLinear::take_panels(dim_t columns) {
 
 template <typename T>
 void PackedLinear::pack_rows(const TensorView& weight) {
-  const auto& kernels = kernels::attend_kernels<T>(isa_);
+  const auto& kernels = *kernels::attend_kernels<T, T>(isa_);
   const Panels panels(width_, kernels.lanes);
   T* to = take_panels<T>(panels.width());
   const Region region{
@@ -124,7 +124,7 @@ void PackedLinear::pack_rows(const TensorView& weight) {
 
 template <typename T>
 void PackedLinear::pack_columns(const TensorView& weight) {
-  const auto& kernels = kernels::attend_kernels<T>(isa_);
+  const auto& kernels = *kernels::attend_kernels<T, T>(isa_);
   const Panels panels(width_, kernels.lanes);
   T* to = take_panels<T>(panels.width());
   const dim_t middle = panels.begin(panels.wide);  // wide panels before, narrow ones from there on
@@ -154,8 +154,8 @@ void PackedLinear::pack_columns(const TensorView& weight) {
 template <typename T>
 void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out,
                             const Epilogue& epilogue) const {
-  const auto& kernels = kernels::gemm_kernels<T>(isa_);
-  const auto& packing = kernels::attend_kernels<T>(isa_);
+  const auto& kernels = *kernels::gemm_kernels<T, T>(isa_);
+  const auto& packing = *kernels::attend_kernels<T, T>(isa_);
   const dim_t rows = x.dim(0);
   const Panels panels(width_, kernels.lanes);
   const dim_t row_block = std::min(kRowBlock, round_up(rows, kernels.rows));

@@ -15,7 +15,7 @@ template <typename T>
 void drop(const RowDropout& dropout, std::uint32_t place, const MutableTensorView& x) {
   constexpr dim_t kRows = 16;
   constexpr dim_t kBits = 64;
-  const auto& drawing = kernels::attend_kernels<T>(current_isa());
+  const auto& drawing = *kernels::attend_kernels<T, T>(kernels::isa_for<T>());
   const auto& kernels = kernels::model_kernels<T>(current_isa());
   const dim_t width = x.dim(1);
   const auto grown = static_cast<T>(dropout_scale(dropout.probability, x.dtype()));

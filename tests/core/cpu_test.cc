@@ -38,6 +38,28 @@ TEST(CpuTest, a_forced_instruction_set_is_the_one_in_use) {
   force_isa(before);
 }
 
+TEST(CpuTest, each_type_of_numbers_has_an_instruction_set_that_multiplies_it) {
+  const Isa before = current_isa();
+  for (const Isa isa : available_isas()) {
+    force_isa(isa);
+    EXPECT_EQ(current_isa(DType::f32), isa);
+    EXPECT_EQ(current_isa(DType::f64), multiplies(isa, DType::f64) ? isa : Isa::scalar);
+    // Nothing multiplies these as they are: they widen to float32.
+    for (const DType stored : {DType::bf16, DType::f16, DType::i64, DType::u8}) {
+      EXPECT_FALSE(multiplies(isa, stored));
+      EXPECT_EQ(current_isa(stored), current_isa(DType::f32));
+    }
+  }
+  force_isa(before);
+}
+
+TEST(CpuTest, every_instruction_set_multiplies_float32_and_all_but_wasm_float64) {
+  for (const Isa isa : available_isas()) {
+    EXPECT_TRUE(multiplies(isa, DType::f32)) << name(isa);
+    EXPECT_EQ(multiplies(isa, DType::f64), isa != Isa::wasm) << name(isa);
+  }
+}
+
 TEST(CpuTest, one_that_the_machine_lacks_cannot_be_forced) {
   const Isa before = current_isa();
 #if defined(__x86_64__)
@@ -56,7 +78,8 @@ TEST(CpuTest, one_that_the_machine_lacks_cannot_be_forced) {
 [[noreturn]] void answer_with(const char* wanted) {
   setenv("CEPHALO_ISA", wanted, 1);
   try {
-    std::fprintf(stderr, "uses %s\n", name(current_isa()));
+    std::fprintf(stderr, "uses %s, %s for bfloat16\n", name(current_isa()),
+                 name(current_isa(DType::bf16)));
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());
     std::exit(1);
@@ -71,7 +94,7 @@ struct CpuDeathTest : ::testing::Test {
 TEST_F(CpuDeathTest, the_environment_names_the_instruction_set) {
   for (const Isa isa : available_isas()) {
     EXPECT_EXIT(answer_with(name(isa)), ::testing::ExitedWithCode(0),
-                std::string("uses ") + name(isa));
+                std::string("uses ") + name(isa) + ", " + name(isa) + " for bfloat16");
   }
 }
 

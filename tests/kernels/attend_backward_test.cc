@@ -8,7 +8,7 @@ namespace cephalo::kernels::testing {
 namespace {
 
 template <typename T>
-struct BackwardKernelsTest : KernelTest<T> {};
+using BackwardKernelsTest = KernelTest<T>;
 TYPED_TEST_SUITE(BackwardKernelsTest, NumberTypes);
 
 struct Sizes {
@@ -23,8 +23,8 @@ struct Sizes {
 template <typename T>
 struct Problem {
   Problem(const Sizes& s, const MaskParts& parts, Numbers& numbers)
-      : attend(attend_kernels<T>(current_isa())),
-        kernels(backward_kernels<T>(current_isa())),
+      : attend(*attend_kernels<T, T>(isa_for<T>())),
+        kernels(*backward_kernels<T, T>(isa_for<T>())),
         sizes(s),
         width(s.columns * attend.lanes),
         padded(round_up(s.queries, attend.rows)),
@@ -55,7 +55,7 @@ struct Problem {
   Problem(const Problem&) = delete;
   Problem& operator=(const Problem&) = delete;
 
-  QueryBlock<T> block() const {
+  QueryBlock<T, T> block() const {
     return {packed_q.data(), packed_dcontext.data(), minus_lse.data(), minus_delta.data(),
             sizes.queries,   sizes.head_dim,         sizes.v_dim,      nullptr};
   }
@@ -81,8 +81,8 @@ struct Problem {
     }
   }
 
-  const AttendKernels<T>& attend;
-  const BackwardKernels<T>& kernels;
+  const AttendKernels<T, T>& attend;
+  const BackwardKernels<T, T>& kernels;
   Sizes sizes;
   dim_t width, padded, key_stride;
   MaskedTile<T> masked;
@@ -180,7 +180,7 @@ void check_add_dq(Problem<T>& p, bool finite) {
 
 template <typename T, typename Check>
 void for_all_sizes(const Check& check) {
-  const AttendKernels<T>& attend = attend_kernels<T>(current_isa());
+  const AttendKernels<T, T>& attend = *attend_kernels<T, T>(isa_for<T>());
   Numbers numbers(50);
   const dim_t most = std::max<dim_t>(2 * attend.rows + 1, 2 * attend.lanes + 1);
   for (const MaskParts& parts : kMaskCases) {
@@ -240,7 +240,7 @@ TYPED_TEST(BackwardKernelsTest, far_rows_are_subtracted_in_natural_units) {
   for (dim_t i = 0; i < 3; ++i) p.minus_lse[i] = T(1e7);
   TileMask<T> mask{};
   mask.bias = bias.data();
-  QueryBlock<T> block = p.block();
+  QueryBlock<T, T> block = p.block();
   block.far = far.data();
   p.kernels.reweigh(block, p.tile(), &mask, p.weights.data(), p.slopes.data(), p.strips.data());
   for (dim_t i = 0; i < 3; ++i) {

@@ -7,7 +7,7 @@ namespace cephalo::kernels::testing {
 namespace {
 
 template <typename T>
-struct AttendKernelsTest : KernelTest<T> {};
+using AttendKernelsTest = KernelTest<T>;
 TYPED_TEST_SUITE(AttendKernelsTest, NumberTypes);
 
 struct Sizes {
@@ -22,7 +22,7 @@ struct Sizes {
 template <typename T>
 struct Block {
   Block(const Sizes& s, double size, const MaskParts& parts, Numbers& numbers)
-      : kernels(attend_kernels<T>(current_isa())),
+      : kernels(*attend_kernels<T, T>(isa_for<T>())),
         sizes(s),
         k(s.count * s.head_dim, numbers, -size, size),
         v(s.count * s.v_dim, numbers),
@@ -51,7 +51,7 @@ struct Block {
             sizes.v_dim, value_stride,  finite};
   }
 
-  const AttendKernels<T>& kernels;
+  const AttendKernels<T, T>& kernels;
   Sizes sizes;
   Guarded<T> k, v;  // [count][head_dim], [count][v_dim]
   MaskedTile<T> masked;
@@ -64,7 +64,7 @@ struct Block {
 template <typename T>
 struct Tile {
   Tile(const Sizes& s, Numbers& numbers)
-      : kernels(attend_kernels<T>(current_isa())),
+      : kernels(*attend_kernels<T, T>(isa_for<T>())),
         width(s.columns * kernels.lanes),
         head_dim(s.head_dim),
         q(s.head_dim * width, numbers),
@@ -97,10 +97,10 @@ struct Tile {
     return 0.6931 * (score.error + 2 * KernelTest<T>::kEpsilon * at);
   }
 
-  const AttendKernels<T>& kernels;
+  const AttendKernels<T, T>& kernels;
   dim_t width, head_dim;
   Guarded<T> q, context, minus_reference, sum;
-  QueryTile<T> tile;
+  QueryTile<T, T> tile;
 };
 
 // Each weight of the last block is 2^(score − reference), 0 where hidden, after dropout.
@@ -178,7 +178,7 @@ void expect_softmax(const Tile<T>& tile, const std::vector<const Block<T>*>& blo
 // some company.
 template <typename T, typename Check>
 void for_all_sizes(const Check& check) {
-  const AttendKernels<T>& kernels = attend_kernels<T>(current_isa());
+  const AttendKernels<T, T>& kernels = *attend_kernels<T, T>(isa_for<T>());
   Numbers numbers(12);
   const dim_t most = std::max<dim_t>(2 * kernels.rows + 1, 2 * kernels.lanes + 1);
   for (const MaskParts& parts : kMaskCases) {

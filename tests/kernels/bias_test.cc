@@ -50,7 +50,7 @@ void for_all_tiles(dim_t most_rows, const Check& check) {
   for (const DType dtype : kStorageTypes) {
     for (const dim_t stride : {1, 3}) {
       for (int columns = 1; columns <= kMaxColumns; ++columns) {
-        const dim_t width = columns * attend_kernels<T>(current_isa()).lanes;
+        const dim_t width = columns * attend_kernels<T, T>(isa_for<T>())->lanes;
         for (dim_t lanes = 1; lanes <= width; ++lanes) {
           const dim_t rows = numbers.integer(1, most_rows + 1);
           check(rows, lanes, width, stride, dtype, numbers);

@@ -8,7 +8,6 @@ namespace {
 
 template <typename T>
 struct DecodeKernelsTest : KernelTest<T> {
-  static const DecodeKernels<T>& decode() { return decode_kernels<T>(current_isa()); }
   static std::vector<DType> storage_types() {
     if (sizeof(T) == 8) return {DType::f64};
     return {DType::f32, DType::bf16, DType::f16};

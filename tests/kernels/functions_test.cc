@@ -19,7 +19,7 @@ bool rounds_once() {
 // 2^x for each x of a vector of lanes, or 2^(softcap · tanh(x / softcap)).
 template <typename T>
 std::vector<T> weights_of(const std::vector<T>& x, T softcap = T(0)) {
-  const AttendKernels<T>& kernels = attend_kernels<T>(current_isa());
+  const AttendKernels<T, T>& kernels = *attend_kernels<T, T>(isa_for<T>());
   const dim_t width = kernels.lanes;
   const std::vector<T> keys(static_cast<std::size_t>(kernels.rows), T(1));
   const std::vector<T> values(static_cast<std::size_t>(kernels.rows), T(0));
@@ -37,7 +37,7 @@ std::vector<T> weights_of(const std::vector<T>& x, T softcap = T(0)) {
     const std::size_t count = std::min(q.size(), x.size() - at);
     std::copy_n(x.begin() + static_cast<std::ptrdiff_t>(at), count, q.begin());
     const KeyBlock<T> block{keys.data(), values.data(), kernels.rows, 1, 1, kernels.rows, true};
-    QueryTile<T> tile{
+    QueryTile<T, T> tile{
         q.data(), context.data(), reference.data(), sum.data(), 1, ~std::uint64_t{0}, true,
         0,        false};
     kernels.weigh(block, tile, softcap == T(0) ? nullptr : &mask, weights.data(), strips);
@@ -87,7 +87,7 @@ TYPED_TEST(FunctionsTest, exp2_is_as_exact_as_promised) {
   EXPECT_LE(error, promised);
   EXPECT_GE(error, promised / 10) << "the bound says nothing";
   cephalo::testing::report(format_text("exp2 of {} on {}: relative error {:.2e}",
-                                       name(DTypeOf<T>::value), name(current_isa()), error));
+                                       name(DTypeOf<T>::value), name(isa_for<T>()), error));
 }
 
 TYPED_TEST(FunctionsTest, exp2_of_whole_numbers_is_exact) {
@@ -145,7 +145,7 @@ TYPED_TEST(FunctionsTest, tanh_is_as_exact_as_promised) {
   EXPECT_LE(largest, promised + measured_by);
   EXPECT_GE(largest, promised / 20) << "the bound says nothing";
   cephalo::testing::report(format_text("tanh of {} on {}: relative error {:.2e}",
-                                       name(DTypeOf<T>::value), name(current_isa()), largest));
+                                       name(DTypeOf<T>::value), name(isa_for<T>()), largest));
 }
 
 TYPED_TEST(FunctionsTest, tanh_is_odd_reaches_1_and_keeps_nan) {

@@ -5,18 +5,21 @@ namespace cephalo::kernels::testing {
 namespace {
 
 template <typename T>
-struct GemmKernelsTest : KernelTest<T> {
-  static const GemmKernels<T>& gemm() { return gemm_kernels<T>(current_isa()); }
-};
+using GemmKernelsTest = KernelTest<T>;
 TYPED_TEST_SUITE(GemmKernelsTest, NumberTypes);
+
+template <typename T>
+const GemmKernels<T, T>& gemm() {
+  return *gemm_kernels<T, T>(isa_for<T>());
+}
 
 // A and B in the layouts of PanelProduct, laid out here by plain code.
 template <typename T>
 struct Panel {
   Panel(dim_t depth_, dim_t row_count_, dim_t column_count_, int columns_, Numbers& numbers,
         bool whole_numbers = false)
-      : rows(gemm_kernels<T>(current_isa()).rows),
-        width(columns_ * gemm_kernels<T>(current_isa()).lanes),
+      : rows(gemm<T>().rows),
+        width(columns_ * gemm<T>().lanes),
         depth(depth_),
         row_count(row_count_),
         column_count(column_count_),
@@ -38,9 +41,8 @@ struct Panel {
   T b_at(dim_t k, dim_t c) const { return b[k * width + c]; }
 
   void multiply_into(Guarded<T>& c, bool begin, bool biased) const {
-    gemm_kernels<T>(current_isa())
-        .multiply_panel({a.data(), b.data(), depth, row_count, column_count, columns, c.data(),
-                         c_stride, begin, biased ? bias.data() : nullptr});
+    gemm<T>().multiply_panel({a.data(), b.data(), depth, row_count, column_count, columns, c.data(),
+                              c_stride, begin, biased ? bias.data() : nullptr});
   }
   Guarded<T> multiply() const {
     Guarded<T> c((row_count - 1) * c_stride + column_count);
@@ -58,11 +60,10 @@ struct Panel {
 template <typename T, typename Check>
 void for_all_sizes(bool whole_numbers, const Check& check) {
   Numbers numbers(3);
-  const GemmKernels<T>& gemm = gemm_kernels<T>(current_isa());
   for (int columns = 1; columns <= kMaxColumns; ++columns) {
-    for (dim_t row_count = 1; row_count <= 2 * gemm.rows + 1; ++row_count) {
-      for (dim_t column_count = 1; column_count <= columns * gemm.lanes; ++column_count) {
-        const dim_t depth = numbers.integer(1, 2 * gemm.lanes + 2);
+    for (dim_t row_count = 1; row_count <= 2 * gemm<T>().rows + 1; ++row_count) {
+      for (dim_t column_count = 1; column_count <= columns * gemm<T>().lanes; ++column_count) {
+        const dim_t depth = numbers.integer(1, 2 * gemm<T>().lanes + 2);
         check(Panel<T>(depth, row_count, column_count, columns, numbers, whole_numbers));
         if (::testing::Test::HasFatalFailure()) return;
       }

@@ -19,7 +19,7 @@ namespace cephalo::kernels::testing {
 template <typename T>
 struct KernelTest : ::testing::Test {
   static constexpr double kEpsilon = std::numeric_limits<T>::epsilon();
-  static const AttendKernels<T>& attend() { return attend_kernels<T>(current_isa()); }
+  static const AttendKernels<T, T>& attend() { return *attend_kernels<T, T>(isa_for<T>()); }
   static dim_t lanes() { return attend().lanes; }
   static dim_t rows() { return attend().rows; }
   static dim_t most() { return 2 * lanes() + 1; }  // every tail of a loop over vectors is below it

@@ -25,7 +25,7 @@ class Decode {
   Decode(const AttendProblem& problem, const AttendOutput& output)
       : p_(problem),
         out_(output),
-        attend_(kernels::attend_kernels<T>(current_isa())),
+        attend_(*kernels::attend_kernels<T, T>(kernels::isa_for<T>())),
         decode_(kernels::decode_kernels<T>(current_isa()).decode),
         q_tokens_(problem.q.dim(2)),
         head_dim_(problem.q.dim(3)),
@@ -192,7 +192,7 @@ class Decode {
 
   const AttendProblem& p_;
   const AttendOutput& out_;
-  const kernels::AttendKernels<T>& attend_;
+  const kernels::AttendKernels<T, T>& attend_;
   decltype(kernels::DecodeKernels<T>::decode) decode_;
   dim_t q_tokens_;
   dim_t head_dim_;

@@ -61,7 +61,7 @@ class FusedAttention {
   FusedAttention(const AttendProblem& problem, const AttendOutput& output)
       : p_(problem),
         out_(output),
-        kernels_(kernels::attend_kernels<T>(current_isa())),
+        kernels_(*kernels::attend_kernels<T, T>(kernels::isa_for<T>())),
         q_tokens_(problem.q.dim(2)),
         head_dim_(problem.q.dim(3)),
         v_dim_(problem.v.dim(3)),
@@ -187,7 +187,7 @@ class FusedAttention {
   struct Running {
     dim_t h;
     QueryRange queries;
-    kernels::QueryTile<T> tile;
+    kernels::QueryTile<T, T> tile;
   };
 
   void run_item(const Item& item, std::byte* memory) const {
@@ -277,8 +277,8 @@ class FusedAttention {
     take_lanes(lanes, again.tile, r.tile);
   }
 
-  void take_lanes(std::uint64_t lanes, const kernels::QueryTile<T>& from,
-                  kernels::QueryTile<T>& to) const {
+  void take_lanes(std::uint64_t lanes, const kernels::QueryTile<T, T>& from,
+                  kernels::QueryTile<T, T>& to) const {
     const dim_t width = to.columns * kernels_.lanes;
     for (dim_t x = 0; x < width; ++x) {
       if ((lanes >> x & 1) == 0) continue;
@@ -370,7 +370,7 @@ class FusedAttention {
 
   const AttendProblem& p_;
   const AttendOutput& out_;
-  const kernels::AttendKernels<T>& kernels_;
+  const kernels::AttendKernels<T, T>& kernels_;
   dim_t q_tokens_;
   dim_t head_dim_;
   dim_t v_dim_;

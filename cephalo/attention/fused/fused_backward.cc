@@ -41,8 +41,8 @@ FusedBackward<T>::FusedBackward(const BackwardProblem& problem)
     : f_(problem.forward),
       pass_(problem.pass),
       out_(problem.gradients),
-      kernels_(kernels::attend_kernels<T>(current_isa())),
-      backward_(kernels::backward_kernels<T>(current_isa())),
+      kernels_(*kernels::attend_kernels<T, T>(kernels::isa_for<T>())),
+      backward_(*kernels::backward_kernels<T, T>(kernels::isa_for<T>())),
       batch_(f_.q.dim(0)),
       num_heads_(f_.q.dim(1)),
       num_kv_heads_(f_.k.dim(1)),
@@ -230,10 +230,10 @@ void FusedBackward<T>::add_pair(dim_t b, Block& block, const Keys& tile,
   // dscores = weights · (dcontext vᵀ − delta)
   backward_.differentiate(block.queries, tile.keys, mask, s.strips, s.slopes, s.weights, s.dscores);
   // dv += weightsᵀ dcontext
-  const kernels::QueryTile<T> dv = gathering(tile.dv, tile.keys.columns);
+  const kernels::QueryTile<T, T> dv = gathering(tile.dv, tile.keys.columns);
   kernels_.gather(block.dcontext_values, dv, mask, s.weights, s.strips);
   // dk += dscoresᵀ q
-  const kernels::QueryTile<T> dk = gathering(tile.dk, tile.keys.columns);
+  const kernels::QueryTile<T, T> dk = gathering(tile.dk, tile.keys.columns);
   kernels_.gather(block.q_values, dk, mask, s.dscores, s.strips);
   // dq += dscores k
   backward_.add_dq(block.queries, tile.keys, mask, s.strips, s.dscores, s.dq);

@@ -70,7 +70,7 @@ class FusedBackward {
   struct Block {
     dim_t h;
     dim_t i;
-    kernels::QueryBlock<T> queries;
+    kernels::QueryBlock<T, T> queries;
     kernels::KeyBlock<T> q_values;         // for dk: what `gather` multiplies
     kernels::KeyBlock<T> dcontext_values;  // for dv
     const T* factor;                       // [count], of the weights of each row; null: all are 1
@@ -148,7 +148,7 @@ class FusedBackward {
   void run_chunk(const Chunk& chunk, std::byte* memory) const;
 
   // A tile for `gather`, which knows nothing of references.
-  static kernels::QueryTile<T> gathering(T* sums, int columns) {
+  static kernels::QueryTile<T, T> gathering(T* sums, int columns) {
     return {nullptr, sums, nullptr, nullptr, columns, 0, true, 0, false};
   }
 
@@ -189,8 +189,8 @@ class FusedBackward {
   const AttendProblem& f_;
   const AttendPass& pass_;
   const AttendGradientViews& out_;
-  const kernels::AttendKernels<T>& kernels_;
-  const kernels::BackwardKernels<T>& backward_;
+  const kernels::AttendKernels<T, T>& kernels_;
+  const kernels::BackwardKernels<T, T>& backward_;
   dim_t batch_, num_heads_, num_kv_heads_;
   dim_t q_tokens_, kv_tokens_, head_dim_, v_dim_;
   dim_t group_;

@@ -77,7 +77,7 @@ void and_nonzero_by_row(const kernels::Rows& queries, std::size_t size, bool dro
 
 template <typename T, Lanes lanes>
 TileMaskBuilder<T, lanes>::TileMaskBuilder(const AttendProblem& problem,
-                                           const kernels::AttendKernels<T>& kernels,
+                                           const kernels::MaskKernels<T>& kernels,
                                            std::byte* scratch)
     : problem_(problem),
       kernels_(kernels),
@@ -87,7 +87,7 @@ TileMaskBuilder<T, lanes>::TileMaskBuilder(const AttendProblem& problem,
 
 template <typename T, Lanes lanes>
 std::size_t TileMaskBuilder<T, lanes>::scratch_bytes(const AttendProblem& problem,
-                                                     const kernels::AttendKernels<T>& kernels) {
+                                                     const kernels::MaskKernels<T>& kernels) {
   const auto keys = static_cast<std::size_t>(kernels::kKvTile);
   const auto width = std::size_t{kernels::kMaxColumns} * static_cast<std::size_t>(kernels.lanes);
   const std::size_t bias = problem.mask.adds() ? keys * width * sizeof(T) : 0;

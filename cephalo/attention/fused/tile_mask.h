@@ -21,10 +21,10 @@ struct TilePlace {
 template <typename T, Lanes lanes = Lanes::queries>
 class TileMaskBuilder {
  public:
-  TileMaskBuilder(const AttendProblem& problem, const kernels::AttendKernels<T>& kernels,
+  TileMaskBuilder(const AttendProblem& problem, const kernels::MaskKernels<T>& kernels,
                   std::byte* scratch);
   static std::size_t scratch_bytes(const AttendProblem& problem,
-                                   const kernels::AttendKernels<T>& kernels);
+                                   const kernels::MaskKernels<T>& kernels);
 
   // `hidden`: skip the tile; `visible`: no mask is needed; `mixed`: `mask` holds what applies,
   // until the next call.
@@ -45,7 +45,7 @@ class TileMaskBuilder {
   void draw_kept(const TilePlace& place);
 
   const AttendProblem& problem_;
-  const kernels::AttendKernels<T>& kernels_;
+  const kernels::MaskKernels<T>& kernels_;
   std::uint64_t* visible_;  // [rows]
   std::uint64_t* kept_;     // [rows]
   T* bias_;                 // [rows][width]

@@ -32,7 +32,7 @@ bool has_bias(const AttendProblem& problem) {
 }
 
 template <typename T>
-void pack_queries(const AttendProblem& problem, const kernels::AttendKernels<T>& kernels,
+void pack_queries(const AttendProblem& problem, const kernels::AttendKernels<T, T>& kernels,
                   const QueryPlace& place, dim_t width, T* to) {
   const void* rows[64];
   const Strides& s = problem.q.strides();
@@ -45,9 +45,9 @@ void pack_queries(const AttendProblem& problem, const kernels::AttendKernels<T>&
                      static_cast<T>(problem.scale * std::numbers::log2e), width, to);
 }
 
-template void pack_queries(const AttendProblem&, const kernels::AttendKernels<float>&,
+template void pack_queries(const AttendProblem&, const kernels::AttendKernels<float, float>&,
                            const QueryPlace&, dim_t, float*);
-template void pack_queries(const AttendProblem&, const kernels::AttendKernels<double>&,
+template void pack_queries(const AttendProblem&, const kernels::AttendKernels<double, double>&,
                            const QueryPlace&, dim_t, double*);
 
 }  // namespace cephalo

@@ -28,7 +28,7 @@ struct QueryPlace {
   dim_t i, i_end;
 };
 template <typename T>
-void pack_queries(const AttendProblem& problem, const kernels::AttendKernels<T>& kernels,
+void pack_queries(const AttendProblem& problem, const kernels::AttendKernels<T, T>& kernels,
                   const QueryPlace& place, dim_t width, T* to);
 
 }  // namespace cephalo

@@ -33,7 +33,7 @@ HWY_INLINE Vec<T> weights_with_terms(const Strip<T>& strip, const References<T>&
 }
 
 template <bool any_far, typename T>
-HWY_NOINLINE bool weigh_stored(const Strip<T>& strip, const QueryTile<T>& tile, int c0, int n,
+HWY_NOINLINE bool weigh_stored(const Strip<T>& strip, const QueryTile<T, T>& tile, int c0, int n,
                                T* block_sum) {
   const Tag<T> d;
   Raw<T> sums[kMaxColumns];
@@ -60,7 +60,8 @@ HWY_NOINLINE bool weigh_stored(const Strip<T>& strip, const QueryTile<T>& tile, 
 // Weights of n columns from c0 on, with the references as they are. False, and sums left alone,
 // when a strip's sum is too large or no number.
 template <int n, Between between, typename T>
-HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T>& tile, int c0, T* block_sum) {
+HWY_INLINE bool weigh_strip(const Strip<T>& strip, const QueryTile<T, T>& tile, int c0,
+                            T* block_sum) {
   const Tag<T> d;
   constexpr int kN = kLanes<T>;
   const T* minus_reference = tile.minus_reference + c0 * kN;
@@ -124,7 +125,7 @@ HWY_INLINE void scale_column(T* numbers, dim_t count, dim_t width, Vec<T> factor
 // sees never reaches another. `begun`: the weights with the references as they are, are there.
 template <typename T>
 HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& block,
-                                  QueryTile<T>& tile, int c, bool begun, T* block_sum) {
+                                  QueryTile<T, T>& tile, int c, bool begun, T* block_sum) {
   const Tag<T> d;
   const Vec<T> infinity = hn::Set(d, static_cast<T>(__builtin_inf()));
   const dim_t offset = c * kLanes<T>;
@@ -200,7 +201,7 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
 }
 
 template <Between between, typename T>
-HWY_INLINE bool weigh_n_columns(const Strip<T>& strip, const QueryTile<T>& tile,
+HWY_INLINE bool weigh_n_columns(const Strip<T>& strip, const QueryTile<T, T>& tile,
                                 StripColumns columns, T* block_sum) {
   switch (columns.count) {
     case 3:
@@ -213,8 +214,8 @@ HWY_INLINE bool weigh_n_columns(const Strip<T>& strip, const QueryTile<T>& tile,
 }
 
 template <typename T>
-HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T>& tile, StripColumns columns,
-                              T* block_sum) {
+HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T, T>& tile,
+                              StripColumns columns, T* block_sum) {
   switch (between_of(strip.mask, strip.visible != nullptr)) {
     case Between::terms:
       return weigh_n_columns<Between::terms>(strip, tile, columns, block_sum);
@@ -227,7 +228,7 @@ HWY_INLINE bool weigh_columns(const Strip<T>& strip, const QueryTile<T>& tile, S
 
 // Lanes that see their first keys in this strip.
 template <typename T>
-HWY_INLINE std::uint64_t new_lanes(const Strip<T>& strip, const QueryTile<T>& tile,
+HWY_INLINE std::uint64_t new_lanes(const Strip<T>& strip, const QueryTile<T, T>& tile,
                                    StripColumns columns) {
   if (tile.fixed) return 0;
   const int lanes = columns.count * kLanes<T>;
@@ -242,7 +243,7 @@ HWY_INLINE std::uint64_t new_lanes(const Strip<T>& strip, const QueryTile<T>& ti
 // A strip in which some lanes are new: their columns go straight to choosing references.
 template <typename T>
 HWY_NOINLINE void weigh_by_column(const Strip<T>& strip, const KeyBlock<T>& block,
-                                  QueryTile<T>& tile, StripColumns columns, std::uint64_t news,
+                                  QueryTile<T, T>& tile, StripColumns columns, std::uint64_t news,
                                   T* block_sum) {
   constexpr std::uint64_t kColumn = (std::uint64_t{1} << kLanes<T>)-1;
   for (int c = columns.first; c < columns.first + columns.count; ++c) {
@@ -270,7 +271,7 @@ HWY_INLINE void drop(const Strip<T>& strip, StripColumns columns) {
 }
 
 template <typename T>
-HWY_NOINLINE void weigh(const KeyBlock<T>& block, QueryTile<T>& tile, const TileMask<T>* mask,
+HWY_NOINLINE void weigh(const KeyBlock<T>& block, QueryTile<T, T>& tile, const TileMask<T>* mask,
                         T* weights, StripColumns* strips) {
   const Tag<T> d;
   const dim_t width = tile.columns * kLanes<T>;
@@ -321,7 +322,7 @@ HWY_NOINLINE void weigh(const KeyBlock<T>& block, QueryTile<T>& tile, const Tile
 // context += weights · values for keys [begin, end) and n columns from c0 on. Each such run is
 // summed on its own first: long rows lose less.
 template <int n, typename T>
-HWY_INLINE void gather_run(const KeyBlock<T>& block, const QueryTile<T>& tile, int c0,
+HWY_INLINE void gather_run(const KeyBlock<T>& block, const QueryTile<T, T>& tile, int c0,
                            const T* weights, dim_t begin, dim_t end) {
   const Tag<T> d;
   constexpr int kN = kLanes<T>;
@@ -346,7 +347,7 @@ HWY_INLINE void gather_run(const KeyBlock<T>& block, const QueryTile<T>& tile, i
 
 // The same where a hidden value may be NaN or infinite, and 0 times it would be NaN.
 template <typename T>
-HWY_NOINLINE void gather_visible(const KeyBlock<T>& block, const QueryTile<T>& tile,
+HWY_NOINLINE void gather_visible(const KeyBlock<T>& block, const QueryTile<T, T>& tile,
                                  StripColumns columns, const TileMask<T>& mask, const T* weights,
                                  dim_t begin, dim_t end) {
   const Tag<T> d;
@@ -367,7 +368,7 @@ HWY_NOINLINE void gather_visible(const KeyBlock<T>& block, const QueryTile<T>& t
 }
 
 template <typename T>
-HWY_NOINLINE void gather(const KeyBlock<T>& block, const QueryTile<T>& tile,
+HWY_NOINLINE void gather(const KeyBlock<T>& block, const QueryTile<T, T>& tile,
                          const TileMask<T>* mask, const T* weights, const StripColumns* strips) {
   const bool select = !block.finite_values && mask != nullptr && mask->visible != nullptr;
   const dim_t count = (block.count + kRows - 1) / kRows;
@@ -395,18 +396,18 @@ HWY_NOINLINE void gather(const KeyBlock<T>& block, const QueryTile<T>& tile,
 }
 
 template <typename T>
-void fill_attend(AttendKernels<T>* table) {
+void fill_attend(AttendKernels<T, T>* table) {
   table->rows = kRows;
   table->lanes = kLanes<T>;
   table->weigh = weigh<T>;
   table->gather = gather<T>;
 }
 
-void attend_f32(AttendKernels<float>* table) {
+void attend_f32(AttendKernels<float, float>* table) {
   fill_attend(table);
 }
 #if HWY_HAVE_FLOAT64
-void attend_f64(AttendKernels<double>* table) {
+void attend_f64(AttendKernels<double, double>* table) {
   fill_attend(table);
 }
 #endif
@@ -416,10 +417,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace cephalo::kernels {
-void add_attend_kernels(Isa isa, AttendKernels<float>* table) {
+void add_attend_kernels(Isa isa, AttendKernels<float, float>* table) {
   CEPHALO_FOR_ISA(isa, attend_f32)(table);
 }
-void add_attend_kernels(Isa isa, AttendKernels<double>* table) {
+void add_attend_kernels(Isa isa, AttendKernels<double, double>* table) {
   CEPHALO_FOR_ISA_F64(isa, attend_f64)(table);
 }
 }  // namespace cephalo::kernels

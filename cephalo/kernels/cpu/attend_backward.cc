@@ -23,8 +23,8 @@ struct QueryStrip {
 };
 
 template <typename T>
-HWY_INLINE QueryStrip<T> strip_at(dim_t query, const QueryBlock<T>& block, const KeyTile<T>& tile,
-                                  const TileMask<T>* mask) {
+HWY_INLINE QueryStrip<T> strip_at(dim_t query, const QueryBlock<T, T>& block,
+                                  const KeyTile<T>& tile, const TileMask<T>* mask) {
   const bool bits = mask != nullptr && mask->visible != nullptr;
   return {query, tile.columns * kLanes<T>, mask, bits ? mask->visible + query : nullptr,
           block.far == nullptr ? nullptr : block.far + query};
@@ -127,7 +127,7 @@ HWY_INLINE void reweigh_strip(const QueryStrip<T>& strip, const T* q, dim_t head
 }
 
 template <Between between, typename T>
-HWY_INLINE void reweigh_columns(const QueryStrip<T>& strip, const QueryBlock<T>& block,
+HWY_INLINE void reweigh_columns(const QueryStrip<T>& strip, const QueryBlock<T, T>& block,
                                 const KeyTile<T>& tile, StripColumns columns, T* weights,
                                 T* slopes) {
   const T* q = block.q + strip.query * block.head_dim;
@@ -146,7 +146,7 @@ HWY_INLINE void reweigh_columns(const QueryStrip<T>& strip, const QueryBlock<T>&
 }
 
 template <typename T>
-HWY_NOINLINE void reweigh(const QueryBlock<T>& block, const KeyTile<T>& tile,
+HWY_NOINLINE void reweigh(const QueryBlock<T, T>& block, const KeyTile<T>& tile,
                           const TileMask<T>* mask, T* weights, T* slopes, StripColumns* strips) {
   for (dim_t query = 0; query < block.count; query += kRows) {
     const QueryStrip<T> strip = strip_at(query, block, tile, mask);
@@ -225,7 +225,7 @@ HWY_INLINE void differentiate_strip(const QueryStrip<T>& strip, const T* dcontex
 }
 
 template <Between between, typename T>
-HWY_INLINE void differentiate_columns(const QueryStrip<T>& strip, const QueryBlock<T>& block,
+HWY_INLINE void differentiate_columns(const QueryStrip<T>& strip, const QueryBlock<T, T>& block,
                                       const KeyTile<T>& tile, StripColumns columns, const T* slopes,
                                       T* weights, T* dscores) {
   const T* dcontext = block.dcontext + strip.query * block.v_dim;
@@ -244,7 +244,7 @@ HWY_INLINE void differentiate_columns(const QueryStrip<T>& strip, const QueryBlo
 }
 
 template <typename T>
-HWY_NOINLINE void differentiate(const QueryBlock<T>& block, const KeyTile<T>& tile,
+HWY_NOINLINE void differentiate(const QueryBlock<T, T>& block, const KeyTile<T>& tile,
                                 const TileMask<T>* mask, const StripColumns* strips,
                                 const T* slopes, T* weights, T* dscores) {
   const bool terms = mask != nullptr && (mask->kept != nullptr || mask->softcap != T(0));
@@ -324,7 +324,7 @@ HWY_NOINLINE void add_dq_visible(const QueryStrip<T>& strip, const KeyTile<T>& t
 }
 
 template <typename T>
-HWY_NOINLINE void add_dq(const QueryBlock<T>& block, const KeyTile<T>& tile,
+HWY_NOINLINE void add_dq(const QueryBlock<T, T>& block, const KeyTile<T>& tile,
                          const TileMask<T>* mask, const StripColumns* strips, const T* dscores,
                          T* dq) {
   constexpr dim_t kN = kLanes<T>;
@@ -361,15 +361,15 @@ HWY_NOINLINE void add_dq(const QueryBlock<T>& block, const KeyTile<T>& tile,
 }
 
 template <typename T>
-void fill_backward(BackwardKernels<T>* table) {
+void fill_backward(BackwardKernels<T, T>* table) {
   *table = {reweigh<T>, differentiate<T>, add_dq<T>};
 }
 
-void backward_f32(BackwardKernels<float>* table) {
+void backward_f32(BackwardKernels<float, float>* table) {
   fill_backward(table);
 }
 #if HWY_HAVE_FLOAT64
-void backward_f64(BackwardKernels<double>* table) {
+void backward_f64(BackwardKernels<double, double>* table) {
   fill_backward(table);
 }
 #endif
@@ -379,10 +379,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace cephalo::kernels {
-void add_backward_kernels(Isa isa, BackwardKernels<float>* table) {
+void add_backward_kernels(Isa isa, BackwardKernels<float, float>* table) {
   CEPHALO_FOR_ISA(isa, backward_f32)(table);
 }
-void add_backward_kernels(Isa isa, BackwardKernels<double>* table) {
+void add_backward_kernels(Isa isa, BackwardKernels<double, double>* table) {
   CEPHALO_FOR_ISA_F64(isa, backward_f64)(table);
 }
 }  // namespace cephalo::kernels

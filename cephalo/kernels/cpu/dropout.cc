@@ -95,15 +95,15 @@ HWY_NOINLINE std::uint64_t kept_by_key(const KeptStream& stream, Word four, Word
 }
 
 template <typename T>
-void fill_dropout(AttendKernels<T>* table) {
+void fill_dropout(AttendKernels<T, T>* table) {
   table->kept_by_query = kept_by_query;
   table->kept_by_key = kept_by_key;
 }
 
-void dropout_f32(AttendKernels<float>* table) {
+void dropout_f32(AttendKernels<float, float>* table) {
   fill_dropout(table);
 }
-void dropout_f64(AttendKernels<double>* table) {
+void dropout_f64(AttendKernels<double, double>* table) {
   fill_dropout(table);
 }
 
@@ -112,10 +112,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace cephalo::kernels {
-void add_dropout_kernels(Isa isa, AttendKernels<float>* table) {
+void add_dropout_kernels(Isa isa, AttendKernels<float, float>* table) {
   CEPHALO_FOR_ISA(isa, dropout_f32)(table);
 }
-void add_dropout_kernels(Isa isa, AttendKernels<double>* table) {
+void add_dropout_kernels(Isa isa, AttendKernels<double, double>* table) {
   CEPHALO_FOR_ISA(isa, dropout_f64)(table);
 }
 }  // namespace cephalo::kernels

@@ -14,7 +14,7 @@ namespace cephalo::kernels::HWY_NAMESPACE {
 
 // One row of a tile into C, whole.
 template <int n, typename T>
-HWY_INLINE void store_row(const PanelProduct<T>& p, const Raw<T> (&sums)[n], T* c) {
+HWY_INLINE void store_row(const PanelProduct<T, T>& p, const Raw<T> (&sums)[n], T* c) {
   const Tag<T> d;
   CEPHALO_UNROLL
   for (int v = 0; v < n; ++v) {
@@ -27,7 +27,7 @@ HWY_INLINE void store_row(const PanelProduct<T>& p, const Raw<T> (&sums)[n], T* 
 
 // The same where C ends inside the panel.
 template <int n, typename T>
-HWY_NOINLINE void store_part_of_row(const PanelProduct<T>& p, const T* sums, T* c) {
+HWY_NOINLINE void store_part_of_row(const PanelProduct<T, T>& p, const T* sums, T* c) {
   for (dim_t k = 0; k < p.column_count; ++k) {
     const T sum = p.begin ? sums[k] : c[k] + sums[k];
     c[k] = p.bias != nullptr ? sum + p.bias[k] : sum;
@@ -35,7 +35,7 @@ HWY_NOINLINE void store_part_of_row(const PanelProduct<T>& p, const T* sums, T* 
 }
 
 template <int n, typename T>
-HWY_INLINE void multiply_tiles(const PanelProduct<T>& p) {
+HWY_INLINE void multiply_tiles(const PanelProduct<T, T>& p) {
   const Tag<T> d;
   constexpr dim_t kWidth = n * kLanes<T>;
   for (dim_t row = 0; row < p.row_count; row += kRows) {
@@ -64,7 +64,7 @@ HWY_INLINE void multiply_tiles(const PanelProduct<T>& p) {
 }
 
 template <typename T>
-HWY_NOINLINE void multiply_panel(const PanelProduct<T>& p) {
+HWY_NOINLINE void multiply_panel(const PanelProduct<T, T>& p) {
   switch (p.columns) {
     case 3:
       return multiply_tiles<3, T>(p);
@@ -76,15 +76,15 @@ HWY_NOINLINE void multiply_panel(const PanelProduct<T>& p) {
 }
 
 template <typename T>
-void fill_gemm(GemmKernels<T>* table) {
+void fill_gemm(GemmKernels<T, T>* table) {
   *table = {kRows, kLanes<T>, multiply_panel<T>};
 }
 
-void gemm_f32(GemmKernels<float>* table) {
+void gemm_f32(GemmKernels<float, float>* table) {
   fill_gemm(table);
 }
 #if HWY_HAVE_FLOAT64
-void gemm_f64(GemmKernels<double>* table) {
+void gemm_f64(GemmKernels<double, double>* table) {
   fill_gemm(table);
 }
 #endif
@@ -94,10 +94,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace cephalo::kernels {
-void add_gemm_kernels(Isa isa, GemmKernels<float>* table) {
+void add_gemm_kernels(Isa isa, GemmKernels<float, float>* table) {
   CEPHALO_FOR_ISA(isa, gemm_f32)(table);
 }
-void add_gemm_kernels(Isa isa, GemmKernels<double>* table) {
+void add_gemm_kernels(Isa isa, GemmKernels<double, double>* table) {
   CEPHALO_FOR_ISA_F64(isa, gemm_f64)(table);
 }
 }  // namespace cephalo::kernels

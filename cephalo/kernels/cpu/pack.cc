@@ -382,7 +382,7 @@ HWY_NOINLINE void add_bias_rows(const Rows& queries, dim_t width, bool first, T*
 }
 
 template <typename T>
-void fill_pack(AttendKernels<T>* table) {
+void fill_pack(AttendKernels<T, T>* table) {
   table->pack_broadcast = pack_broadcast<T>;
   table->pack_lanes = pack_lanes<T>;
   table->pack_values = pack_values<T>;
@@ -394,11 +394,11 @@ void fill_pack(AttendKernels<T>* table) {
   table->add_bias_rows = add_bias_rows<T>;
 }
 
-void pack_f32(AttendKernels<float>* table) {
+void pack_f32(AttendKernels<float, float>* table) {
   fill_pack(table);
 }
 #if HWY_HAVE_FLOAT64
-void pack_f64(AttendKernels<double>* table) {
+void pack_f64(AttendKernels<double, double>* table) {
   fill_pack(table);
 }
 #endif
@@ -408,10 +408,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace cephalo::kernels {
-void add_pack_kernels(Isa isa, AttendKernels<float>* table) {
+void add_pack_kernels(Isa isa, AttendKernels<float, float>* table) {
   CEPHALO_FOR_ISA(isa, pack_f32)(table);
 }
-void add_pack_kernels(Isa isa, AttendKernels<double>* table) {
+void add_pack_kernels(Isa isa, AttendKernels<double, double>* table) {
   CEPHALO_FOR_ISA_F64(isa, pack_f64)(table);
 }
 }  // namespace cephalo::kernels

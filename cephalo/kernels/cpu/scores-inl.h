@@ -62,7 +62,7 @@ struct References {
 };
 
 template <typename T>
-HWY_INLINE References<T> references_of(const QueryTile<T>& tile, int c) {
+HWY_INLINE References<T> references_of(const QueryTile<T, T>& tile, int c) {
   return {hn::LoadU(Tag<T>(), tile.minus_reference + c * kLanes<T>), mask_of<T>(tile.far, c)};
 }
 
@@ -83,7 +83,7 @@ HWY_INLINE Vec<T> whole_score(const Strip<T>& strip, Vec<T> score, const Referen
 // reference that counts on it need not move with every other strip. Bounded, since those keys may
 // be hidden and the weights then stay this small.
 template <typename T>
-HWY_INLINE Vec<T> growth_ahead(const Strip<T>& strip, const QueryTile<T>& tile, int c) {
+HWY_INLINE Vec<T> growth_ahead(const Strip<T>& strip, const QueryTile<T, T>& tile, int c) {
   const Tag<T> d;
   if (tile.no_growth || strip.mask == nullptr || strip.mask->slope == T(0)) return hn::Zero(d);
   constexpr double kMost = 40.0;
