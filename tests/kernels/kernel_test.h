@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cephalo/core/dtype.h"
+#include "cephalo/kernels/sizes.h"
 #include "cephalo/kernels/tables.h"
 
 // What tests of single kernels share: numbers, memory with fences, rows as callers keep them. The
@@ -27,10 +28,6 @@ struct KernelTest : ::testing::Test {
 using NumberTypes = ::testing::Types<float, double>;
 
 constexpr DType kStorageTypes[] = {DType::f32, DType::f64, DType::bf16, DType::f16};
-
-inline dim_t round_up(dim_t n, dim_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
 
 // The same numbers in every run.
 class Numbers {
