@@ -10,20 +10,19 @@ namespace cephalo {
 
 // Messages are formatted only when they are needed: checks run on every call.
 template <typename... Args>
-[[noreturn]] void fail(Error::Kind kind, FormatPattern<sizeof...(Args)> pattern,
-                       const Args&... args) {
+[[noreturn]] void fail(Error::Kind kind, Pattern<Args...> pattern, const Args&... args) {
   throw Error(kind, format_text(pattern, args...));
 }
 
 // Throws a value error unless `holds`.
 template <typename... Args>
-void require(bool holds, FormatPattern<sizeof...(Args)> pattern, const Args&... args) {
+void require(bool holds, Pattern<Args...> pattern, const Args&... args) {
   if (!holds) fail(Error::Kind::value, pattern, args...);
 }
 
 // The same for element types.
 template <typename... Args>
-void require_type(bool holds, FormatPattern<sizeof...(Args)> pattern, const Args&... args) {
+void require_type(bool holds, Pattern<Args...> pattern, const Args&... args) {
   if (!holds) fail(Error::Kind::type, pattern, args...);
 }
 

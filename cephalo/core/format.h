@@ -6,9 +6,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace cephalo {
 
@@ -71,66 +73,83 @@ class FormatArg {
   };
 };
 
-// A pattern with {} for each of its arguments, counted when it is compiled. What stands inside of
-// the braces is fmt's: "{:.3g}", "{:>{}}", "{0} x {0}".
-template <std::size_t count>
+// A pattern with {} for each of its arguments, checked when it is compiled: their number, and that
+// what is written as a number is one. What stands inside of the braces is fmt's: "{:.3g}",
+// "{:>{}}", "{0} x {0}".
+template <typename... Args>
 class FormatPattern {
  public:
   consteval FormatPattern(const char* text)  // NOLINT(google-explicit-constructor)
       : text_(text) {
-    if (arguments(text_) != count) throw "a pattern needs one argument for each {}";
+    check(text_);
   }
   std::string_view text() const { return text_; }
 
  private:
-  // {} counts up, {2} names its argument.
-  static consteval std::size_t arguments(std::string_view text) {
-    std::size_t found = 0;
-    std::size_t named = 0;
+  static consteval void check(std::string_view text) {
+    constexpr std::size_t kCount = sizeof...(Args);
+    constexpr bool kNumber[] = {std::is_arithmetic_v<std::remove_cvref_t<Args>>..., false};
+    std::size_t next = 0;   // argument of a {} without a number
+    std::size_t named = 0;  // those that a number asks for
     for (std::size_t at = 0; at < text.size(); ++at) {
       if (text[at] != '{') continue;
-      const char next = at + 1 < text.size() ? text[at + 1] : '\0';
-      if (next == '{') {
+      const char first = at + 1 < text.size() ? text[at + 1] : '\0';
+      if (first == '{') {
         ++at;
-      } else if ('0' <= next && next <= '9') {
-        const auto past = static_cast<std::size_t>(next - '0') + 1;
-        named = past > named ? past : named;
-      } else {
-        ++found;
+        continue;
+      }
+      const bool has_number = '0' <= first && first <= '9';
+      const std::size_t argument = has_number ? static_cast<std::size_t>(first - '0') : next++;
+      if (has_number && argument >= named) named = argument + 1;
+      if (argument >= kCount) throw "a pattern has more {} than arguments";
+      const std::size_t end = text.find('}', at);
+      if (end == text.npos) throw "a pattern has a { without its }";
+      if (writes_number(text.substr(at, end - at)) && !kNumber[argument]) {
+        throw "a pattern writes as a number what is none";
       }
     }
-    return found > named ? found : named;
+    if ((next > named ? next : named) != kCount) throw "a pattern has fewer {} than arguments";
   }
+
+  static consteval bool writes_number(std::string_view field) {
+    return field.find(':') != field.npos &&
+           std::string_view("aefgdxEFGX").find(field.back()) != field.npos;
+  }
+
   std::string_view text_;
 };
+template <typename... Args>
+using Pattern = FormatPattern<std::type_identity_t<Args>...>;  // takes no part in deduction
 
 void append_formatted(std::string& to, std::string_view pattern, const FormatArg* args,
                       std::size_t count);
 
 // Appends to `to`.
 template <typename... Args>
-void append_text(std::string& to, FormatPattern<sizeof...(Args)> pattern, const Args&... args) {
+void append_text(std::string& to, Pattern<Args...> pattern, const Args&... args) {
   const FormatArg list[] = {FormatArg(args)..., FormatArg(false)};  // never of length 0
   append_formatted(to, pattern.text(), list, sizeof...(Args));
 }
 
 // format_text("{} heads of {}", 8, 32) -> "8 heads of 32"
 template <typename... Args>
-std::string format_text(FormatPattern<sizeof...(Args)> pattern, const Args&... args) {
+std::string format_text(Pattern<Args...> pattern, const Args&... args) {
   std::string text;
   append_text(text, pattern, args...);
   return text;
 }
 
-// The elements of a range, with `between` between them.
+// The elements of a range, each by `pattern`, with `between` between them.
 template <typename Range>
-std::string joined(const Range& range, std::string_view between) {
+std::string joined(
+    const Range& range, std::string_view between,
+    Pattern<std::remove_cvref_t<decltype(*std::begin(std::declval<Range>()))>> pattern = "{}") {
   std::string text;
   bool first = true;
   for (const auto& each : range) {
     if (!first) text += between;
     first = false;
-    append_text(text, "{}", each);
+    append_text(text, pattern, each);
   }
   return text;
 }

@@ -141,9 +141,9 @@ std::string Mask::to_string() const {
     parts.push_back(format_text("{}({})", name(t.role), cephalo::to_string(t.view.shape())));
   }
   for (const std::vector<float>& slopes : alibi) {
-    parts.push_back(format_text("alibi([{:.4g}])", joined(slopes, ", ")));
+    parts.push_back(format_text("alibi([{}])", joined(slopes, ", ", "{:.4g}")));
   }
-  return parts.empty() ? "none" : format_text("{}", joined(parts, " & "));
+  return parts.empty() ? "none" : joined(parts, " & ");
 }
 
 std::string Mask::draw(dim_t q_tokens, dim_t kv_tokens, dim_t head, dim_t batch) const {

@@ -65,7 +65,7 @@ class SplitSvg {
 
  private:
   template <typename... Arguments>
-  void add(FormatPattern<sizeof...(Arguments)> pattern, const Arguments&... arguments) {
+  void add(Pattern<Arguments...> pattern, const Arguments&... arguments) {
     append_text(out_, pattern, arguments...);
   }
 

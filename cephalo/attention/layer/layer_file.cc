@@ -339,7 +339,7 @@ LayerContents inspect_layer(const SafetensorsFile& file, const std::string& pref
     }
     fail(Error::Kind::value, "{}: no attention layer{}{}: found {}{}", file.path(),
          prefix.empty() ? "" : " under ", prefix,
-         names.empty() ? "no tensors" : format_text("{}", joined(names, ", ")),
+         names.empty() ? "no tensors" : joined(names, ", "),
          file.entries().size() > 8 ? format_text(" and {} more", file.entries().size() - 8) : "");
   }
   LayerContents contents{found->form, {}, {}, {}};
