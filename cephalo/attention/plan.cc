@@ -17,7 +17,7 @@ double visible_pairs(const AttendProblem& p) {
   double pairs = 0.0;
   for (dim_t b = 0; b < p.q.dim(0); ++b) {
     for (dim_t i = 0; i < p.q.dim(2); ++i) {
-      const auto [begin, end] = p.mask.key_range(b, i);
+      const auto [begin, end] = p.mask.span(b, i);
       pairs += static_cast<double>(end - begin);
     }
   }

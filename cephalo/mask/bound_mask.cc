@@ -22,6 +22,7 @@ void require_per_batch(const std::vector<dim_t>& given, dim_t batch, const char*
           batch);
 }
 
+// `values` has one entry for all sequences, or one for each.
 dim_t at(const std::vector<dim_t>& values, dim_t b) {
   return values[values.size() == 1 ? 0 : static_cast<std::size_t>(b)];
 }
@@ -47,6 +48,15 @@ Tile both(Tile a, Tile b) {
   return a == Tile::visible && b == Tile::visible ? Tile::visible : Tile::mixed;
 }
 
+// Bits [begin, end), of which those outside of [0, 64) fall away.
+std::uint64_t bits_between(dim_t begin, dim_t end) {
+  const auto below = [](dim_t bit) {
+    const dim_t inside = std::clamp<dim_t>(bit, 0, 64);
+    return inside == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << inside) - 1;
+  };
+  return begin < end ? below(end) & ~below(begin) : 0;
+}
+
 struct IdRange {
   std::int64_t low;
   std::int64_t high;
@@ -65,22 +75,9 @@ const std::int64_t* ids_of(const Tensor& ids, dim_t b) {
 
 BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* function)
     : mask_(mask), extent_(extent) {
-  bind_lengths(function);
+  bind_positions(function);
   bind_tensors(function);
-  if (mask.documents) {
-    const Mask::Documents& documents = *mask.documents;
-    require(!documents.same_tokens || extent.q_tokens == extent.kv_tokens,
-            "{}: documents(ids) needs q_tokens ({}) equal to kv_tokens ({}); say documents(q_ids, "
-            "kv_ids)",
-            function, extent.q_tokens, extent.kv_tokens);
-    for (const auto& [ids, tokens, which] :
-         {std::tuple{&documents.q_ids, extent.q_tokens, "q_tokens"},
-          std::tuple{&documents.kv_ids, extent.kv_tokens, "kv_tokens"}}) {
-      require((ids->dim(0) == 1 || ids->dim(0) == extent.batch) && ids->dim(1) == tokens,
-              "{}: documents ids {} must be [{} (batch), {} ({})]", function, ids->shape(),
-              extent.batch, tokens, which);
-    }
-  }
+  bind_documents(function);
   for (const std::vector<float>& slopes : mask.alibi) {
     require(static_cast<dim_t>(slopes.size()) == extent.num_heads,
             "{}: alibi has {} slopes, num_heads is {}", function, slopes.size(), extent.num_heads);
@@ -89,34 +86,36 @@ BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* fun
   hides_nothing_ = mask.empty();
 }
 
-void BoundMask::bind_lengths(const char* function) {
-  kv_len_ = {extent_.kv_tokens};
-  q_len_ = {extent_.q_tokens};
-  prefix_ = {0};
-  if (mask_.lengths) {
-    kv_len_ = mask_.lengths->kv;
-    require_per_batch(kv_len_, extent_.batch, function, "lengths(kv)");
-    if (mask_.lengths->q) {
-      q_len_ = *mask_.lengths->q;
-      require_per_batch(q_len_, extent_.batch, function, "lengths(q)");
-    }
-  }
-  if (mask_.causal_prefix) {
-    prefix_ = *mask_.causal_prefix;
-    require_per_batch(prefix_, extent_.batch, function, "causal(prefix)");
-  }
+void BoundMask::bind_positions(const char* function) {
+  const std::vector<dim_t> kv_tokens{extent_.kv_tokens};
+  const std::vector<dim_t> q_tokens{extent_.q_tokens};
+  const std::vector<dim_t> no_prefix{kFar};  // without causal every key is like one of a prefix
+  const std::vector<dim_t>& kv_len = mask_.lengths ? mask_.lengths->kv : kv_tokens;
+  const std::vector<dim_t>& q_len =
+      mask_.lengths && mask_.lengths->q ? *mask_.lengths->q : q_tokens;
+  const std::vector<dim_t>& prefix = mask_.causal_prefix ? *mask_.causal_prefix : no_prefix;
+  require_per_batch(kv_len, extent_.batch, function, "lengths(kv)");
+  require_per_batch(q_len, extent_.batch, function, "lengths(q)");
+  require_per_batch(prefix, extent_.batch, function, "causal(prefix)");
   if (extent_.batch == 0) return;  // nobody will ask
   const auto [align, offset] = mask_.positions.value_or(Mask::Positions{});
-  const auto sequences = static_cast<dim_t>(std::max(kv_len_.size(), q_len_.size()));
-  for (dim_t b = 0; b < sequences; ++b) {
-    const dim_t kv = at(kv_len_, b);
-    const dim_t q = at(q_len_, b);
+  const auto [left, right] = mask_.window.value_or(Mask::Window{});
+  const std::size_t count = std::max({kv_len.size(), q_len.size(), prefix.size()});
+  sequences_.reserve(count);
+  for (dim_t b = 0; b < static_cast<dim_t>(count); ++b) {
+    const dim_t kv = at(kv_len, b);
+    const dim_t q = at(q_len, b);
     require(0 <= kv && kv <= extent_.kv_tokens,
             "{}: lengths kv[{}] ({}) must be in [0, {}] (kv_tokens)", function, b, kv,
             extent_.kv_tokens);
     require(0 <= q && q <= extent_.q_tokens, "{}: lengths q[{}] ({}) must be in [0, {}] (q_tokens)",
             function, b, q, extent_.q_tokens);
-    shift_.push_back(offset + (align == Align::bottom_right ? kv - q : 0));
+    sequences_.push_back({.q_len = q,
+                          .kv_len = kv,
+                          .shift = offset + (align == Align::bottom_right ? kv - q : 0),
+                          .prefix = std::min(at(prefix, b), kFar),
+                          .left = std::min(left, kFar),
+                          .right = std::min(right, kFar)});
   }
 }
 
@@ -140,19 +139,44 @@ void BoundMask::bind_tensors(const char* function) {
   }
 }
 
-dim_t BoundMask::position(dim_t b, dim_t i) const {
-  return i + at(shift_, b);
+void BoundMask::bind_documents(const char* function) const {
+  if (!mask_.documents) return;
+  const Mask::Documents& documents = *mask_.documents;
+  require(!documents.same_tokens || extent_.q_tokens == extent_.kv_tokens,
+          "{}: documents(ids) needs q_tokens ({}) equal to kv_tokens ({}); say documents(q_ids, "
+          "kv_ids)",
+          function, extent_.q_tokens, extent_.kv_tokens);
+  for (const auto& [ids, tokens, which] :
+       {std::tuple{&documents.q_ids, extent_.q_tokens, "q_tokens"},
+        std::tuple{&documents.kv_ids, extent_.kv_tokens, "kv_tokens"}}) {
+    require((ids->dim(0) == 1 || ids->dim(0) == extent_.batch) && ids->dim(1) == tokens,
+            "{}: documents ids {} must be [{} (batch), {} ({})]", function, ids->shape(),
+            extent_.batch, tokens, which);
+  }
 }
 
-bool BoundMask::visible_by_position(dim_t b, dim_t i, dim_t j) const {
-  if (j >= at(kv_len_, b) || i >= at(q_len_, b)) return false;
-  const dim_t p = position(b, i);
-  if (mask_.causal_prefix && j > p && j >= at(prefix_, b)) return false;
-  if (mask_.window) {
-    if (j < p - std::min(mask_.window->left, kFar)) return false;
-    if (j > p + std::min(mask_.window->right, kFar)) return false;
-  }
-  return true;
+// The one rule of lengths, causal and window: j < kv_len, and j <= p or j < prefix, and
+// p − left <= j <= p + right.
+BoundMask::KeyRange BoundMask::Sequence::span(dim_t i) const {
+  const dim_t p = i + shift;
+  const dim_t far_end = std::min(std::max(p + 1, prefix), p + right + 1);
+  return {std::max<dim_t>(0, p - left), std::min(kv_len, far_end)};
+}
+
+dim_t BoundMask::position(dim_t b, dim_t i) const {
+  return i + sequence(b).shift;
+}
+
+BoundMask::KeyRange BoundMask::span(dim_t b, dim_t i) const {
+  return key_range(b, i, i + 1);
+}
+
+BoundMask::KeyRange BoundMask::key_range(dim_t b, dim_t i_begin, dim_t i_end) const {
+  const Sequence& s = sequence(b);
+  const dim_t i_last = std::min(i_end, s.q_len) - 1;
+  if (i_begin > i_last) return {0, 0};
+  const KeyRange range{s.span(i_begin).begin, s.span(i_last).end};
+  return range.begin < range.end ? range : KeyRange{0, 0};
 }
 
 bool BoundMask::same_document(dim_t b, dim_t i, dim_t j) const {
@@ -161,7 +185,12 @@ bool BoundMask::same_document(dim_t b, dim_t i, dim_t j) const {
 }
 
 bool BoundMask::visible(dim_t b, dim_t h, dim_t i, dim_t j) const {
-  if (!visible_by_position(b, i, j)) return false;
+  const auto [begin, end] = span(b, i);
+  return begin <= j && j < end && visible_by_content(b, h, i, j);
+}
+
+// What documents and tensors say.
+bool BoundMask::visible_by_content(dim_t b, dim_t h, dim_t i, dim_t j) const {
   if (mask_.documents && !same_document(b, i, j)) return false;
   for (const Part& part : parts_) {
     const dim_t offset = part.offset(b, h, i, j);
@@ -193,64 +222,32 @@ double BoundMask::added(dim_t b, dim_t h, dim_t i, dim_t j) const {
 }
 
 void BoundMask::row(dim_t b, dim_t h, dim_t i, std::uint8_t* keep) const {
-  const KeyRange range = key_range(b, i);
+  const auto [begin, end] = span(b, i);
   std::fill(keep, keep + extent_.kv_tokens, std::uint8_t{0});
-  for (dim_t j = range.begin; j < range.end; ++j) keep[j] = visible(b, h, i, j) ? 1 : 0;
-}
-
-BoundMask::KeyRange BoundMask::key_range(dim_t b, dim_t i) const {
-  return key_range(b, i, i + 1);
-}
-
-BoundMask::KeyRange BoundMask::key_range(dim_t b, dim_t i_begin, dim_t i_end) const {
-  // Both ends of a range move one way only as i grows, up to the last valid query.
-  const dim_t i_last = std::min(i_end, at(q_len_, b)) - 1;
-  if (i_begin > i_last) return {0, 0};
-  const dim_t p_first = position(b, i_begin);
-  const dim_t p_last = position(b, i_last);
-  dim_t begin = 0;
-  dim_t end = at(kv_len_, b);
-  if (mask_.causal_prefix) end = std::min(end, std::max(p_last + 1, at(prefix_, b)));
-  if (mask_.window) {
-    begin = std::max(begin, p_first - std::min(mask_.window->left, kFar));
-    end = std::min(end, p_last + std::min(mask_.window->right, kFar) + 1);
-  }
-  return begin < end ? KeyRange{begin, end} : KeyRange{0, 0};
+  for (dim_t j = begin; j < end; ++j) keep[j] = visible_by_content(b, h, i, j) ? 1 : 0;
 }
 
 void BoundMask::position_bits(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end,
                               std::uint64_t* words) const {
-  const dim_t shift = at(shift_, b);
-  const dim_t prefix = mask_.causal_prefix ? at(prefix_, b) : kFar;
-  const dim_t left = mask_.window ? std::min(mask_.window->left, kFar) : kFar;
-  const dim_t right = mask_.window ? std::min(mask_.window->right, kFar) : kFar;
-  const dim_t kv_len = at(kv_len_, b);
-  const dim_t count = std::min(i_end, at(q_len_, b)) - i_begin;
-  for (dim_t j = j_begin; j < j_end; ++j) {
-    // Key j is seen from the positions between j − right (or j itself) and j + left.
-    const dim_t lowest = j >= prefix ? std::max(j - right, j) : j - right;
-    const dim_t first = std::clamp<dim_t>(lowest - shift - i_begin, 0, 64);
-    const dim_t last = std::min(j + left - shift - i_begin + 1, j < kv_len ? count : 0);
-    const std::uint64_t below =
-        last >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << std::max<dim_t>(last, 0)) - 1;
-    words[j - j_begin] = first >= last ? 0 : below & ~((std::uint64_t{1} << first) - 1);
+  const Sequence& s = sequence(b);
+  const dim_t queries = std::min(i_end, s.q_len) - i_begin;
+  const dim_t keys = j_end - j_begin;
+  std::fill(words, words + keys, std::uint64_t{0});
+  // A query's bit turns on at the first key of its span and off behind the last one.
+  for (dim_t x = 0; x < queries; ++x) {
+    const auto [begin, end] = s.span(i_begin + x);
+    const dim_t on = std::max<dim_t>(0, begin - j_begin);
+    const dim_t off = std::min(keys, end - j_begin);
+    if (on >= off) continue;
+    words[on] ^= std::uint64_t{1} << x;
+    if (off < keys) words[off] ^= std::uint64_t{1} << x;
   }
+  for (dim_t k = 1; k < keys; ++k) words[k] ^= words[k - 1];
 }
 
 std::uint64_t BoundMask::key_bits(dim_t b, dim_t i, dim_t j_begin, dim_t j_end) const {
-  if (i >= at(q_len_, b)) return 0;
-  const dim_t p = i + at(shift_, b);
-  const dim_t left = mask_.window ? std::min(mask_.window->left, kFar) : kFar;
-  const dim_t right = mask_.window ? std::min(mask_.window->right, kFar) : kFar;
-  const dim_t first = std::clamp<dim_t>(p - left - j_begin, 0, 64);
-  const auto up_to = [&](dim_t end) {  // keys from `first` on and below `end`
-    const dim_t last = std::clamp<dim_t>(end - j_begin, 0, 64);
-    const std::uint64_t below = last == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << last) - 1;
-    return first >= last ? 0 : below & ~((std::uint64_t{1} << first) - 1);
-  };
-  const dim_t end = std::min({j_end, at(kv_len_, b), p + right + 1});
-  if (!mask_.causal_prefix) return up_to(end);
-  return up_to(std::min(end, p + 1)) | up_to(std::min(end, at(prefix_, b)));
+  const auto [begin, end] = span(b, i);
+  return bits_between(begin - j_begin, std::min(end, j_end) - j_begin);
 }
 
 double BoundMask::slope(dim_t h) const {
@@ -271,23 +268,13 @@ const std::int64_t* BoundMask::kv_documents(dim_t b) const {
 
 Tile BoundMask::tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin,
                                  dim_t j_end) const {
-  const dim_t i_valid = std::min(i_end, at(q_len_, b));
-  const dim_t j_valid = std::min(j_end, at(kv_len_, b));
-  if (i_begin >= i_valid || j_begin >= j_valid) return Tile::hidden;
-  bool all = i_valid == i_end && j_valid == j_end;
-  const dim_t p_first = position(b, i_begin);
-  const dim_t p_last = position(b, i_valid - 1);
-  const dim_t j_last = j_valid - 1;
-  if (mask_.causal_prefix) {
-    if (j_begin > std::max(p_last, at(prefix_, b) - 1)) return Tile::hidden;
-    all = all && j_last <= std::max(p_first, at(prefix_, b) - 1);
-  }
-  if (mask_.window) {
-    const dim_t left = std::min(mask_.window->left, kFar);
-    const dim_t right = std::min(mask_.window->right, kFar);
-    if (j_last < p_first - left || j_begin > p_last + right) return Tile::hidden;
-    all = all && j_begin >= p_last - left && j_last <= p_first + right;
-  }
+  const Sequence& s = sequence(b);
+  const dim_t i_valid = std::min(i_end, s.q_len);
+  if (i_begin >= i_valid) return Tile::hidden;
+  const KeyRange first = s.span(i_begin);
+  const KeyRange last = s.span(i_valid - 1);
+  if (std::max(j_begin, first.begin) >= std::min(j_end, last.end)) return Tile::hidden;
+  const bool all = i_valid == i_end && last.begin <= j_begin && j_end <= first.end;
   return all ? Tile::visible : Tile::mixed;
 }
 

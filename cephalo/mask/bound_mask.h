@@ -43,20 +43,22 @@ class BoundMask {
   // pair could tell. A tile with a bias is never `visible`.
   Tile tile(dim_t b, dim_t h, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
 
-  // Keys [begin, end) outside of which lengths, causal and window hide everything from query i.
-  // Inside, a prefix may leave a gap; the other parts are not looked at.
+  // The keys [begin, end) that positions leave to query i: lengths, causal with its prefix, and
+  // window, all of them and exactly. Every other answer by position follows from this one. The
+  // other parts are not looked at.
   struct KeyRange {
     dim_t begin;
     dim_t end;
   };
-  KeyRange key_range(dim_t b, dim_t i) const;
-  KeyRange key_range(dim_t b, dim_t i_begin, dim_t i_end) const;  // for any of these queries
+  KeyRange span(dim_t b, dim_t i) const;
+  // The smallest range around the spans of queries [i_begin, i_end).
+  KeyRange key_range(dim_t b, dim_t i_begin, dim_t i_end) const;
 
   // For engines that look at tiles of at most 64 queries: words[j − j_begin] gets bit i − i_begin
-  // where lengths, causal and window let query i look at key j. And the other parts.
+  // where key j is in the span of query i. And the other parts.
   void position_bits(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end,
                      std::uint64_t* words) const;
-  // The other way round, for at most 64 keys: bit j − j_begin where query i may look at key j.
+  // The other way round, for at most 64 keys: bit j − j_begin where key j is in the span.
   std::uint64_t key_bits(dim_t b, dim_t i, dim_t j_begin, dim_t j_end) const;
   Tile tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
   Tile tile_by_document(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin, dim_t j_end) const;
@@ -77,18 +79,27 @@ class BoundMask {
   const std::vector<Part>& parts() const { return parts_; }
 
  private:
-  void bind_lengths(const char* function);
+  // The rule by position for the queries of one sequence.
+  struct Sequence {
+    dim_t q_len, kv_len;
+    dim_t shift;  // p(i) − i
+    dim_t prefix, left, right;
+
+    // The span of query i < q_len; empty where begin >= end. Both ends never fall as i grows.
+    KeyRange span(dim_t i) const;
+  };
+  const Sequence& sequence(dim_t b) const {
+    return sequences_[sequences_.size() == 1 ? 0 : static_cast<std::size_t>(b)];
+  }
+  void bind_positions(const char* function);
   void bind_tensors(const char* function);
-  bool visible_by_position(dim_t b, dim_t i, dim_t j) const;
+  void bind_documents(const char* function) const;
   bool same_document(dim_t b, dim_t i, dim_t j) const;
+  bool visible_by_content(dim_t b, dim_t h, dim_t i, dim_t j) const;
 
   const Mask& mask_;
   MaskExtent extent_;
-  // One entry for all sequences, or one for each.
-  std::vector<dim_t> kv_len_;
-  std::vector<dim_t> q_len_;
-  std::vector<dim_t> prefix_;  // 0 without a prefix
-  std::vector<dim_t> shift_;   // p(i) − i
+  std::vector<Sequence> sequences_;  // one entry for all sequences, or one for each
   std::vector<Part> parts_;
   bool hides_nothing_ = false;
   bool adds_ = false;

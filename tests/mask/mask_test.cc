@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "cephalo/mask/bound_mask.h"
 #include "tests/support/mask_spec.h"
@@ -105,21 +107,136 @@ TEST(MaskTest, the_three_answers_for_a_tile_are_true) {
   for (const int count : answers) EXPECT_GT(count, 1000);
 }
 
-TEST(MaskTest, key_range_holds_every_visible_key) {
-  TorchGenerator generator(3);
-  for (const auto& parts : part_combinations()) {
-    const MaskExtent extent{2, 1, 9, 11};
-    const MaskSpec spec = make_mask_spec(parts, extent, generator);
+// Every combination of parts that hide by position, with every content that makes a difference.
+std::vector<testing::PositionalParts> positional_parts(const MaskExtent& extent) {
+  std::vector<std::optional<Mask::Positions>> maps{std::nullopt};
+  for (const Align align : {Align::bottom_right, Align::top_left}) {
+    for (const dim_t offset : {-4, -1, 0, 2}) maps.push_back(Mask::Positions{align, offset});
+  }
+  std::vector<std::optional<std::vector<dim_t>>> prefixes{std::nullopt};
+  for (dim_t prefix = 0; prefix <= extent.kv_tokens + 1; ++prefix) prefixes.push_back({{prefix}});
+  std::vector<std::optional<Mask::Window>> windows{std::nullopt};
+  for (const dim_t left : {dim_t{0}, dim_t{2}, unlimited}) {
+    for (const dim_t right : {dim_t{0}, dim_t{1}, unlimited}) {
+      windows.push_back(Mask::Window{left, right});
+    }
+  }
+  std::vector<std::optional<Mask::Lengths>> lengths{std::nullopt};
+  for (dim_t kv = 0; kv <= extent.kv_tokens; ++kv) {
+    lengths.push_back(Mask::Lengths{{kv}, std::nullopt});
+    for (dim_t q = 0; q <= extent.q_tokens; ++q) {
+      lengths.push_back(Mask::Lengths{{kv}, std::vector<dim_t>{q}});
+    }
+  }
+  std::vector<testing::PositionalParts> all;
+  for (const auto& map : maps) {
+    for (const auto& prefix : prefixes) {
+      for (const auto& window : windows) {
+        for (const auto& length : lengths) all.push_back({map, prefix, window, length});
+      }
+    }
+  }
+  return all;
+}
+
+// visible[i][j] of one sequence, by the definition.
+std::vector<std::vector<bool>> visible_pairs(const MaskSpec& spec, const MaskExtent& extent) {
+  std::vector<std::vector<bool>> visible(static_cast<std::size_t>(extent.q_tokens));
+  for (dim_t i = 0; i < extent.q_tokens; ++i) {
+    for (dim_t j = 0; j < extent.kv_tokens; ++j) {
+      visible[static_cast<std::size_t>(i)].push_back(spec.visible(0, 0, i, j));
+    }
+  }
+  return visible;
+}
+
+// Everything that is said by position of the tile of queries [i, i_end) and keys [j, j_end).
+void expect_tile(const BoundMask& bound, const std::vector<std::vector<bool>>& visible, dim_t i,
+                 dim_t i_end, dim_t j, dim_t j_end, const std::string& name) {
+  std::vector<std::uint64_t> by_query(static_cast<std::size_t>(j_end - j), ~std::uint64_t{0});
+  bound.position_bits(0, i, i_end, j, j_end, by_query.data());
+  bool some = false, all = true;
+  for (dim_t y = i; y < i_end; ++y) {
+    const std::uint64_t by_key = bound.key_bits(0, y, j, j_end);
+    ASSERT_EQ(by_key >> (j_end - j), 0U) << name;
+    for (dim_t x = j; x < j_end; ++x) {
+      const bool seen = visible[static_cast<std::size_t>(y)][static_cast<std::size_t>(x)];
+      some = some || seen;
+      all = all && seen;
+      ASSERT_EQ((by_key >> (x - j) & 1) != 0, seen) << name;
+      ASSERT_EQ((by_query[static_cast<std::size_t>(x - j)] >> (y - i) & 1) != 0, seen) << name;
+    }
+  }
+  for (const std::uint64_t word : by_query) ASSERT_EQ(word >> (i_end - i), 0U) << name;
+  ASSERT_EQ(bound.tile_by_position(0, i, i_end, j, j_end),
+            all ? Tile::visible : (some ? Tile::mixed : Tile::hidden))
+      << name;
+}
+
+TEST(MaskTest, a_span_is_exactly_what_positions_leave_to_a_query) {
+  int masks = 0;
+  for (const MaskExtent extent :
+       {MaskExtent{1, 1, 1, 1}, MaskExtent{1, 1, 4, 3}, MaskExtent{1, 1, 2, 5}}) {
+    for (const testing::PositionalParts& parts : positional_parts(extent)) {
+      const MaskSpec spec = make_mask_spec(parts, extent);
+      const BoundMask bound(spec.mask, extent, "test");
+      const auto visible = visible_pairs(spec, extent);
+      ++masks;
+      for (dim_t i = 0; i < extent.q_tokens; ++i) {
+        const auto [begin, end] = bound.span(0, i);
+        ASSERT_TRUE(0 <= begin && begin <= end && end <= extent.kv_tokens) << spec.name;
+        for (dim_t j = 0; j < extent.kv_tokens; ++j) {
+          const bool seen = visible[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)];
+          ASSERT_EQ(begin <= j && j < end, seen) << spec.name << " query " << i << " key " << j;
+          ASSERT_EQ(bound.visible(0, 0, i, j), seen) << spec.name;
+        }
+      }
+    }
+  }
+  EXPECT_GT(masks, 20000);
+}
+
+TEST(MaskTest, ranges_tiles_and_bits_follow_from_spans) {
+  const MaskExtent extent{1, 1, 3, 4};
+  for (const testing::PositionalParts& parts : positional_parts(extent)) {
+    const MaskSpec spec = make_mask_spec(parts, extent);
     const BoundMask bound(spec.mask, extent, "test");
-    for (dim_t b = 0; b < 2; ++b) {
-      for (dim_t i = 0; i < 9; ++i) {
-        const auto [begin, end] = bound.key_range(b, i);
-        for (dim_t j = 0; j < 11; ++j) {
-          if (spec.visible(b, 0, i, j)) {
-            ASSERT_TRUE(begin <= j && j < end) << spec.name;
+    const auto visible = visible_pairs(spec, extent);
+    for (dim_t i = 0; i < extent.q_tokens; ++i) {
+      for (dim_t i_end = i + 1; i_end <= extent.q_tokens; ++i_end) {
+        dim_t first = extent.kv_tokens, last = -1;
+        for (dim_t y = i; y < i_end; ++y) {
+          for (dim_t x = 0; x < extent.kv_tokens; ++x) {
+            if (!visible[static_cast<std::size_t>(y)][static_cast<std::size_t>(x)]) continue;
+            first = std::min(first, x);
+            last = std::max(last, x);
+          }
+        }
+        const auto [begin, end] = bound.key_range(0, i, i_end);
+        ASSERT_EQ(begin, last < 0 ? 0 : first) << spec.name;
+        ASSERT_EQ(end, last + 1) << spec.name;
+        for (dim_t j = 0; j < extent.kv_tokens; ++j) {
+          for (dim_t j_end = j + 1; j_end <= extent.kv_tokens; ++j_end) {
+            ASSERT_NO_FATAL_FAILURE(expect_tile(bound, visible, i, i_end, j, j_end, spec.name));
           }
         }
       }
+    }
+  }
+}
+
+TEST(MaskTest, the_bits_of_a_full_tile_are_all_there) {
+  const MaskExtent extent{1, 1, 64, 64};
+  const Mask mask = causal() & window(40, 0);
+  const BoundMask bound(mask, extent, "test");
+  std::vector<std::uint64_t> words(64);
+  bound.position_bits(0, 0, 64, 0, 64, words.data());
+  for (dim_t i = 0; i < 64; ++i) {
+    const std::uint64_t row = bound.key_bits(0, i, 0, 64);
+    for (dim_t j = 0; j < 64; ++j) {
+      const bool seen = j <= i && j >= i - 40;
+      ASSERT_EQ((row >> j & 1) != 0, seen) << i << ", " << j;
+      ASSERT_EQ((words[static_cast<std::size_t>(j)] >> i & 1) != 0, seen) << i << ", " << j;
     }
   }
 }

@@ -80,46 +80,64 @@ Tensor document_tensor(dim_t tokens, TorchGenerator& generator) {
   return ids;
 }
 
+void add_causal(MaskSpec& spec, const std::vector<dim_t>& prefix) {
+  spec.mask = spec.mask & causal(prefix);
+  spec.may_look.emplace_back([prefix](const auto& pair) {
+    return pair.j <= pair.p || pair.j < prefix[static_cast<std::size_t>(pair.b)];
+  });
+}
+
+void add_window(MaskSpec& spec, dim_t left, dim_t right) {
+  spec.mask = spec.mask & window(left, right);
+  spec.may_look.emplace_back([left, right](const auto& pair) {
+    return (left == unlimited || pair.j >= pair.p - left) &&
+           (right == unlimited || pair.j <= pair.p + right);
+  });
+}
+
+void add_positions(MaskSpec& spec, bool top_left, dim_t offset) {
+  spec.top_left = top_left;
+  spec.offset = offset;
+  spec.mask = spec.mask & positions(top_left ? Align::top_left : Align::bottom_right, offset);
+}
+
+void add_lengths(MaskSpec& spec, const std::vector<dim_t>& kv,
+                 const std::optional<std::vector<dim_t>>& q) {
+  spec.kv_len = kv;
+  spec.mask = spec.mask & (q ? lengths(kv, *q) : lengths(kv));
+  spec.may_look.emplace_back(
+      [kv](const auto& pair) { return pair.j < kv[static_cast<std::size_t>(pair.b)]; });
+  if (!q) return;
+  spec.q_len = *q;
+  spec.may_look.emplace_back(
+      [q = *q](const auto& pair) { return pair.i < q[static_cast<std::size_t>(pair.b)]; });
+}
+
+// What positions are counted from, where no part said so.
+void fill_lengths(MaskSpec& spec, const MaskExtent& extent) {
+  const auto batch = static_cast<std::size_t>(extent.batch);
+  if (spec.kv_len.empty()) spec.kv_len.assign(batch, extent.kv_tokens);
+  if (spec.q_len.empty()) spec.q_len.assign(batch, extent.q_tokens);
+}
+
 void add_part(MaskSpec& spec, const std::string& part, const MaskExtent& extent,
               TorchGenerator& generator) {
   if (part == "causal") {
     spec.mask = spec.mask & causal();
     spec.may_look.emplace_back([](const auto& pair) { return pair.j <= pair.p; });
   } else if (part == "prefix") {
-    std::vector<dim_t> prefix = random_lengths(extent.batch, extent.kv_tokens, generator);
-    spec.mask = spec.mask & causal(prefix);
-    spec.may_look.emplace_back([prefix](const auto& pair) {
-      return pair.j <= pair.p || pair.j < prefix[static_cast<std::size_t>(pair.b)];
-    });
+    add_causal(spec, random_lengths(extent.batch, extent.kv_tokens, generator));
   } else if (part == "window") {
     const dim_t left = generator.randint(0, 2) == 0 ? unlimited : below(generator, 9);
     const dim_t right = generator.randint(0, 3) == 0 ? unlimited : below(generator, 9);
-    spec.mask = spec.mask & window(left, right);
-    spec.may_look.emplace_back([left, right](const auto& pair) {
-      return (left == unlimited || pair.j >= pair.p - left) &&
-             (right == unlimited || pair.j <= pair.p + right);
-    });
+    add_window(spec, left, right);
   } else if (part == "top_left" || part == "offset") {
-    spec.top_left = part == "top_left";
-    spec.offset = generator.randint(-3, 4);
-    const Align align = spec.top_left ? Align::top_left : Align::bottom_right;
-    spec.mask = spec.mask & positions(align, spec.offset);
-  } else if (part == "kv_lengths" || part == "lengths") {
-    spec.kv_len = random_lengths(extent.batch, extent.kv_tokens, generator);
-    if (part == "lengths") {
-      spec.q_len = random_lengths(extent.batch, extent.q_tokens, generator);
-      spec.mask = spec.mask & lengths(spec.kv_len, spec.q_len);
-    } else {
-      spec.mask = spec.mask & lengths(spec.kv_len);
-    }
-    spec.may_look.emplace_back([kv = spec.kv_len](const auto& pair) {
-      return pair.j < kv[static_cast<std::size_t>(pair.b)];
-    });
-    if (part == "lengths") {
-      spec.may_look.emplace_back([q = spec.q_len](const auto& pair) {
-        return pair.i < q[static_cast<std::size_t>(pair.b)];
-      });
-    }
+    add_positions(spec, part == "top_left", generator.randint(-3, 4));
+  } else if (part == "kv_lengths") {
+    add_lengths(spec, random_lengths(extent.batch, extent.kv_tokens, generator), std::nullopt);
+  } else if (part == "lengths") {
+    const std::vector<dim_t> kv = random_lengths(extent.batch, extent.kv_tokens, generator);
+    add_lengths(spec, kv, random_lengths(extent.batch, extent.q_tokens, generator));
   } else if (part == "documents") {
     auto q_ids = std::make_shared<const Tensor>(document_tensor(extent.q_tokens, generator));
     auto kv_ids = std::make_shared<const Tensor>(document_tensor(extent.kv_tokens, generator));
@@ -216,9 +234,19 @@ MaskSpec make_mask_spec(const std::vector<std::string>& parts, const MaskExtent&
     spec.name += (spec.name.empty() ? "" : " & ") + part;
     add_part(spec, part, extent, generator);
   }
-  const auto batch = static_cast<std::size_t>(extent.batch);
-  if (spec.kv_len.empty()) spec.kv_len.assign(batch, extent.kv_tokens);
-  if (spec.q_len.empty()) spec.q_len.assign(batch, extent.q_tokens);
+  fill_lengths(spec, extent);
+  return spec;
+}
+
+MaskSpec make_mask_spec(const PositionalParts& parts, const MaskExtent& extent) {
+  MaskSpec spec;
+  if (parts.positions)
+    add_positions(spec, parts.positions->align == Align::top_left, parts.positions->offset);
+  if (parts.prefix) add_causal(spec, *parts.prefix);
+  if (parts.window) add_window(spec, parts.window->left, parts.window->right);
+  if (parts.lengths) add_lengths(spec, parts.lengths->kv, parts.lengths->q);
+  fill_lengths(spec, extent);
+  spec.name = spec.mask.to_string();
   return spec;
 }
 

@@ -48,6 +48,15 @@ const std::vector<std::string>& mask_part_names();
 // parts_combine.
 MaskSpec make_mask_spec(const std::vector<std::string>& parts, const MaskExtent& extent,
                         TorchGenerator& generator);
+// The parts that hide by position, with given contents; one entry for each sequence.
+struct PositionalParts {
+  std::optional<Mask::Positions> positions;
+  std::optional<std::vector<dim_t>> prefix;  // causal
+  std::optional<Mask::Window> window;
+  std::optional<Mask::Lengths> lengths;
+};
+MaskSpec make_mask_spec(const PositionalParts& parts, const MaskExtent& extent);
+
 bool parts_combine(const std::string& a, const std::string& b);
 
 // Every part alone, and every pair that goes together.
