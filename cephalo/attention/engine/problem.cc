@@ -147,8 +147,10 @@ void cache_rows(const KVCache& cache, const RowPlace& place, const void** rows, 
   for (dim_t k = 0; k < evicted; ++k) rows[k] = rows[evicted];
 }
 
-AttendProblem problem_of(const TensorView& q, const KVCache& cache, const CacheTokens& tokens,
-                         const Mask& mask, const AttendOptions& options, const char* function) {
+}  // namespace
+
+AttendProblem make_problem(const TensorView& q, const KVCache& cache, const CacheTokens& tokens,
+                           const Mask& mask, const AttendOptions& options, const char* function) {
   const dim_t kv_tokens = longest(tokens.lengths);
   const TensorView k = shape_of(cache, kv_tokens, cache.shape().head_dim);
   const TensorView v = shape_of(cache, kv_tokens, cache.shape().v_dim);
@@ -175,8 +177,6 @@ AttendProblem problem_of(const TensorView& q, const KVCache& cache, const CacheT
   check_evicted(problem, tokens, function);
   return problem;
 }
-
-}  // namespace
 
 TensorView with_leading_ones(const TensorView& t, int rank) {
   const auto [shape, strides] = padded(t, rank);
@@ -236,17 +236,7 @@ CacheTokens tokens_after(const KVCache& cache, dim_t new_tokens, const std::vect
 
 AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Mask& mask,
                            const AttendOptions& options, const char* function) {
-  return problem_of(q, cache, tokens_now(cache), mask, options, function);
-}
-
-std::vector<dim_t> check_before_append(const Shape& q_shape, DType q_type, const KVCache& cache,
-                                       const CacheTokens& after, const Mask& mask,
-                                       const AttendOptions& options, const char* function) {
-  const TensorView q(&kNowhere, q_type, q_shape);
-  const AttendProblem problem = problem_of(q, cache, after, mask, options, function);
-  std::vector<dim_t> first;
-  for (dim_t b = 0; b < q.dim(0); ++b) first.push_back(problem.mask.position(b, 0));
-  return first;
+  return make_problem(q, cache, tokens_now(cache), mask, options, function);
 }
 
 void AttendProblem::key_rows(const RowPlace& place, const void** rows) const {

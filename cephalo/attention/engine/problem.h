@@ -54,10 +54,9 @@ CacheTokens tokens_after(const KVCache& cache, dim_t new_tokens, const std::vect
 AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Mask& mask,
                            const AttendOptions& options, const char* function);
 
-// Throws what make_problem would after such an append, before it happens.
-// -> the position of each sequence's first query
-std::vector<dim_t> check_before_append(const Shape& q_shape, DType q_type, const KVCache& cache,
-                                       const CacheTokens& after, const Mask& mask,
-                                       const AttendOptions& options, const char* function);
+// The same ahead of an append, so that whatever is wrong is said before the cache changes; rows of
+// k and v are there once it has.
+AttendProblem make_problem(const TensorView& q, const KVCache& cache, const CacheTokens& after,
+                           const Mask& mask, const AttendOptions& options, const char* function);
 
 }  // namespace cephalo

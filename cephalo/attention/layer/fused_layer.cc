@@ -23,7 +23,7 @@ void turn_finished(const void* rotation, dim_t begin, dim_t end) {
 // Where q, k and v lie after the projection, as heads, with the memory that holds them.
 struct Projected {
   MutableTensorView rows;     // q, k and v of a token beside each other; or q alone
-  MutableTensorView kv_rows;  // k and v of a second input
+  MutableTensorView kv_rows;  // k and v of a second input; or the same rows
   MutableTensorView q, k, v;
 };
 
@@ -40,19 +40,16 @@ class FusedLayer {
         tokens_(call.x.dim(1)) {}
 
   void run(const MutableTensorView& output) {
-    if (call_.cache != nullptr) q_positions_ = positions_in_cache();
+    const Projected in = place_inputs();
+    const AttendProblem problem = problem_of(in);
     // 1 to 3  PROJECT, SPLIT, TRANSPOSE
-    const Projected in = project_inputs();
+    project_inputs(in, problem.mask);
     // 4 and 5  ATTEND, CONCAT
     const MutableTensorView context = place_context(in, output);
     AttendOutput heads{heads_of(context, batch_, 0, sizes_.num_heads, sizes_.v_dim)};
     if (pass_ != nullptr) heads.lse = keep(in, context);
-    if (call_.cache != nullptr) {
-      call_.cache->append(in.k, in.v, call_.counts);
-      attend_fused(make_problem(in.q, *call_.cache, call_.mask, call_.options, call_.name), heads);
-    } else {
-      attend_fused(make_problem(in.q, in.k, in.v, call_.mask, call_.options, call_.name), heads);
-    }
+    if (call_.cache != nullptr) call_.cache->append(in.k, in.v, call_.counts);
+    attend_fused(problem, heads);
     // 6  PROJECT
     if (sizes_.out_proj) {
       packed_.out->apply(context, output);
@@ -98,30 +95,39 @@ class FusedLayer {
     return reuse(pass_->lse, {batch_, sizes_.num_heads, tokens_});
   }
 
-  Projected project_inputs() const {
+  // Memory for q, k and v, and the heads that they will be there.
+  Projected place_inputs() const {
     const dim_t q_width = sizes_.q_width();
     const dim_t k_width = sizes_.k_width();
     const dim_t v_width = sizes_.v_width();
+    const bool cross = call_.kv.has_value();
     Projected in;
-    const MaybeCopied x = reshape(call_.x, {batch_ * tokens_, call_.x.dim(2)});
-    if (!call_.kv) {
-      in.rows = memory(Workspace::rows, {batch_ * tokens_, q_width + k_width + v_width});
-      in.q = heads_of(in.rows, batch_, 0, sizes_.num_heads, sizes_.head_dim);
-      in.k = heads_of(in.rows, batch_, q_width, sizes_.num_kv_heads, sizes_.head_dim);
-      in.v = heads_of(in.rows, batch_, q_width + k_width, sizes_.num_kv_heads, sizes_.v_dim);
-      apply(*packed_.qkv, x, in.rows, rotations_of(in, true, true));
-      return in;
-    }
-    const dim_t kv_tokens = call_.kv->dim(1);
-    const MaybeCopied kv = reshape(*call_.kv, {batch_ * kv_tokens, call_.kv->dim(2)});
-    in.rows = memory(Workspace::rows, {batch_ * tokens_, q_width});
-    in.kv_rows = memory(Workspace::kv_rows, {batch_ * kv_tokens, k_width + v_width});
+    in.rows =
+        memory(Workspace::rows, {batch_ * tokens_, cross ? q_width : q_width + k_width + v_width});
+    in.kv_rows = cross ? memory(Workspace::kv_rows, {batch_ * call_.kv->dim(1), k_width + v_width})
+                       : in.rows;
+    const dim_t k_begin = cross ? 0 : q_width;
     in.q = heads_of(in.rows, batch_, 0, sizes_.num_heads, sizes_.head_dim);
-    in.k = heads_of(in.kv_rows, batch_, 0, sizes_.num_kv_heads, sizes_.head_dim);
-    in.v = heads_of(in.kv_rows, batch_, k_width, sizes_.num_kv_heads, sizes_.v_dim);
-    apply(*packed_.q, x, in.rows, rotations_of(in, true, false));
-    apply(*packed_.kv, kv, in.kv_rows, rotations_of(in, false, true));
+    in.k = heads_of(in.kv_rows, batch_, k_begin, sizes_.num_kv_heads, sizes_.head_dim);
+    in.v = heads_of(in.kv_rows, batch_, k_begin + k_width, sizes_.num_kv_heads, sizes_.v_dim);
     return in;
+  }
+
+  // Whatever attend would refuse is refused here, before any product and before the cache changes.
+  AttendProblem problem_of(const Projected& in) const {
+    if (call_.cache == nullptr) {
+      return make_problem(in.q, in.k, in.v, call_.mask, call_.options, call_.name);
+    }
+    const CacheTokens after = tokens_after(*call_.cache, tokens_, call_.counts, call_.name);
+    return make_problem(in.q, *call_.cache, after, call_.mask, call_.options, call_.name);
+  }
+
+  void project_inputs(const Projected& in, const BoundMask& mask) const {
+    const MaybeCopied x = reshape(call_.x, {batch_ * tokens_, call_.x.dim(2)});
+    if (!call_.kv) return apply(*packed_.qkv, x, in.rows, rotation_of(in, mask, true, true));
+    const MaybeCopied kv = reshape(*call_.kv, {batch_ * call_.kv->dim(1), call_.kv->dim(2)});
+    apply(*packed_.q, x, in.rows, rotation_of(in, mask, true, false));
+    apply(*packed_.kv, kv, in.kv_rows, rotation_of(in, mask, false, true));
   }
 
   void apply(const PackedLinear& linear, const TensorView& x, const MutableTensorView& to,
@@ -130,30 +136,18 @@ class FusedLayer {
     linear.apply(x, to, rotation ? turn_finished : nullptr, rotation ? &*rotation : nullptr);
   }
 
-  std::optional<RowRotation> rotations_of(const Projected& in, bool q, bool k) const {
+  std::optional<RowRotation> rotation_of(const Projected& in, const BoundMask& mask, bool q,
+                                         bool k) const {
     if (!call_.rotary) return std::nullopt;
     RowRotation rotation(*call_.rotary, sizes_.head_dim);
-    if (q) rotation.add({in.q, q_shifts(in)});
+    if (q) rotation.add({in.q, query_shifts(mask)});
     if (k) rotation.add({in.k, k_shifts()});
     return rotation;
-  }
-
-  // Whatever attend would refuse is refused here, before the cache changes.
-  std::vector<dim_t> positions_in_cache() const {
-    const CacheTokens after = tokens_after(*call_.cache, tokens_, call_.counts, call_.name);
-    return check_before_append({batch_, sizes_.num_heads, tokens_, sizes_.head_dim}, steps_,
-                               *call_.cache, after, call_.mask, call_.options, call_.name);
   }
 
   std::vector<dim_t> k_shifts() const {
     if (call_.cache != nullptr) return call_.cache->lengths();
     return std::vector<dim_t>(static_cast<std::size_t>(batch_), 0);
-  }
-
-  std::vector<dim_t> q_shifts(const Projected& in) const {
-    if (call_.cache != nullptr) return q_positions_;
-    return query_shifts(call_.mask, {batch_, sizes_.num_heads, in.q.dim(2), in.k.dim(2)},
-                        call_.name);
   }
 
   const ParameterSizes& sizes_;
@@ -163,7 +157,6 @@ class FusedLayer {
   DType steps_;
   dim_t batch_;
   dim_t tokens_;
-  std::vector<dim_t> q_positions_;  // with a cache: where each sequence's first query stands
 };
 
 }  // namespace

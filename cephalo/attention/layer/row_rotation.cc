@@ -92,10 +92,9 @@ void RowRotation::turn(const Part& part, dim_t b, dim_t t, const double* angles)
   }
 }
 
-std::vector<dim_t> query_shifts(const Mask& mask, const MaskExtent& extent, const char* name) {
-  const BoundMask bound(mask, extent, name);
+std::vector<dim_t> query_shifts(const BoundMask& mask) {
   std::vector<dim_t> shifts;
-  for (dim_t b = 0; b < extent.batch; ++b) shifts.push_back(bound.position(b, 0));
+  for (dim_t b = 0; b < mask.extent().batch; ++b) shifts.push_back(mask.position(b, 0));
   return shifts;
 }
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "cephalo/attention/layer/rotary.h"
-#include "cephalo/mask/mask.h"
+#include "cephalo/mask/bound_mask.h"
 
 namespace cephalo {
 
@@ -44,6 +44,6 @@ class RowRotation {
 };
 
 // How far queries stand from their row number, one for each sequence: what `shift` is for q.
-std::vector<dim_t> query_shifts(const Mask& mask, const MaskExtent& extent, const char* name);
+std::vector<dim_t> query_shifts(const BoundMask& mask);
 
 }  // namespace cephalo
