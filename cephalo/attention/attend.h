@@ -6,6 +6,7 @@
 #include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/mask/mask.h"
+#include "cephalo/mask/place.h"
 
 namespace cephalo {
 
@@ -35,6 +36,7 @@ struct AttendOptions {
   Engine engine = Engine::automatic;
   Engine require = Engine::automatic;  // an error unless this engine runs; automatic: any
   int threads = 0;                     // 0: as set by set_threads
+  Place place = {};                    // a rectangle of a larger problem; default: all of it
 };
 
 // What was not asked for is empty. Leading dimensions are those of q.

@@ -110,8 +110,9 @@ class WeightsPass {
         }
       };
       // The reference is an lse that was rounded, and this sums in another order than the call
-      // did: a first walk finds what the row adds up to, the second divides by it.
-      walk([](const TilePlace&, const std::uint64_t*) {});
+      // did: a first walk finds what the row adds up to, the second divides by it. Where keys of
+      // the whole are missing, rows are to add up to less.
+      if (p_.mask.has_all_keys()) walk([](const TilePlace&, const std::uint64_t*) {});
       for (dim_t x = 0; x < width; ++x) factor[x] = sum[x] > T{0} ? T{1} / sum[x] : T{1};
       walk([&](const TilePlace& place, const std::uint64_t* visible) {
         clear_unseen(place, strips, weights);
@@ -332,7 +333,7 @@ class RowSummer {
     const bool has_token = 0 <= p && p < count_;
     for (dim_t k = 0; k < tile.place.keys; ++k) {
       if (!tile.sees(k, x)) continue;
-      const dim_t j = tile.place.j + k;
+      const dim_t j = mask_.key_position(tile.place.j + k);
       const double weight = static_cast<double>(tile.at(k, x));
       at(RowSum::visible) += 1.0;
       at(RowSum::largest) = std::max(at(RowSum::largest), weight);
@@ -417,11 +418,12 @@ Tensor row_sums(const TensorView& q, const TensorView& k, const TensorView& lse,
                 const TensorView& tokens, const Mask& mask, const AttendOptions& options) {
   const AttendProblem p = make_problem(q, k, k, mask, without_dropout(options), "row_sums");
   const TensorView rows = checked_lse(p, lse, "row_sums");
+  const dim_t kv_tokens = p.mask.whole().kv_tokens;
   if (tokens.numel() > 0) {
     require_type(tokens.dtype() == DType::i64, "row_sums: tokens are {}, int64 is needed",
                  name(tokens.dtype()));
-    require(tokens.rank() == 1 && tokens.is_contiguous() && tokens.dim(0) == p.k.dim(2),
-            "row_sums: tokens {} must be dense [{} (kv_tokens)]", tokens.shape(), p.k.dim(2));
+    require(tokens.rank() == 1 && tokens.is_contiguous() && tokens.dim(0) == kv_tokens,
+            "row_sums: tokens {} must be dense [{} (kv_tokens)]", tokens.shape(), kv_tokens);
   }
   const UseThreads limit(options.threads);
   return p.q.dtype() == DType::f64 ? sum_rows<double>(p, rows, tokens)

@@ -13,6 +13,23 @@ namespace {
 
 // Stands for `unlimited` in sums that must not wrap.
 constexpr dim_t kFar = dim_t{1} << 61;
+// Dropout counts in 32 bits.
+constexpr dim_t kLongestWhole = (dim_t{1} << 32) - 1;
+
+// -> how long the whole is along one axis
+dim_t whole_of(const Place::Axis& axis, dim_t own, const char* function, const char* which) {
+  if (axis.whole == 0) {
+    require(axis.begin == 0, "{}: place.{} begins at {}; say how long the whole is", function,
+            which, axis.begin);
+    return own;
+  }
+  require(axis.whole <= kLongestWhole, "{}: place.{}: a whole of {} is longer than {}", function,
+          which, axis.whole, kLongestWhole);
+  require(0 <= axis.begin && axis.begin <= axis.whole && own <= axis.whole - axis.begin,
+          "{}: place.{}: {} from {} on are not inside a whole of {}", function, which, own,
+          axis.begin, axis.whole);
+  return axis.whole;
+}
 
 // Checks that a part speaks of all sequences at once or of each.
 void require_per_batch(const std::vector<dim_t>& given, dim_t batch, const char* function,
@@ -67,53 +84,67 @@ IdRange id_range(const std::int64_t* ids, dim_t begin, dim_t end) {
   return {*low, *high};
 }
 
-const std::int64_t* ids_of(const Tensor& ids, dim_t b) {
-  return ids.data_as<std::int64_t>() + (ids.dim(0) == 1 ? 0 : b) * ids.dim(1);
+// ids: [batch | 1, tokens]
+const std::int64_t* ids_of(const Tensor& ids, dim_t b, dim_t token) {
+  return ids.data_as<std::int64_t>() + (ids.dim(0) == 1 ? 0 : b) * ids.dim(1) + token;
 }
 
 }  // namespace
 
-BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* function)
-    : mask_(mask), extent_(extent) {
+MaskExtent whole_of(const Place& place, const MaskExtent& own, const char* function) {
+  return {whole_of(place.batch, own.batch, function, "batch"),
+          whole_of(place.heads, own.num_heads, function, "heads"),
+          whole_of(place.q_tokens, own.q_tokens, function, "q_tokens"),
+          whole_of(place.kv_tokens, own.kv_tokens, function, "kv_tokens")};
+}
+
+BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* function,
+                     const Place& place)
+    : mask_(mask), extent_(extent), place_(place), whole_(whole_of(place, extent, function)) {
   bind_positions(function);
   bind_tensors(function);
   bind_documents(function);
   for (const std::vector<float>& slopes : mask.alibi) {
-    require(static_cast<dim_t>(slopes.size()) == extent.num_heads,
-            "{}: alibi has {} slopes, num_heads is {}", function, slopes.size(), extent.num_heads);
+    require(static_cast<dim_t>(slopes.size()) == whole_.num_heads,
+            "{}: alibi has {} slopes, num_heads is {}", function, slopes.size(), whole_.num_heads);
   }
   adds_ = mask.has_bias();
   hides_nothing_ = mask.empty();
 }
 
 void BoundMask::bind_positions(const char* function) {
-  const std::vector<dim_t> kv_tokens{extent_.kv_tokens};
-  const std::vector<dim_t> q_tokens{extent_.q_tokens};
+  const std::vector<dim_t> kv_tokens{whole_.kv_tokens};
+  const std::vector<dim_t> q_tokens{whole_.q_tokens};
   const std::vector<dim_t> no_prefix{kFar};  // without causal every key is like one of a prefix
   const std::vector<dim_t>& kv_len = mask_.lengths ? mask_.lengths->kv : kv_tokens;
   const std::vector<dim_t>& q_len =
       mask_.lengths && mask_.lengths->q ? *mask_.lengths->q : q_tokens;
   const std::vector<dim_t>& prefix = mask_.causal_prefix ? *mask_.causal_prefix : no_prefix;
-  require_per_batch(kv_len, extent_.batch, function, "lengths(kv)");
-  require_per_batch(q_len, extent_.batch, function, "lengths(q)");
-  require_per_batch(prefix, extent_.batch, function, "causal(prefix)");
+  require_per_batch(kv_len, whole_.batch, function, "lengths(kv)");
+  require_per_batch(q_len, whole_.batch, function, "lengths(q)");
+  require_per_batch(prefix, whole_.batch, function, "causal(prefix)");
   if (extent_.batch == 0) return;  // nobody will ask
   const auto [align, offset] = mask_.positions.value_or(Mask::Positions{});
   const auto [left, right] = mask_.window.value_or(Mask::Window{});
   const std::size_t count = std::max({kv_len.size(), q_len.size(), prefix.size()});
-  sequences_.reserve(count);
+  const dim_t q_begin = place_.q_tokens.begin;
+  const dim_t kv_begin = place_.kv_tokens.begin;
+  sequences_.reserve(count == 1 ? 1 : static_cast<std::size_t>(extent_.batch));
   for (dim_t b = 0; b < static_cast<dim_t>(count); ++b) {
     const dim_t kv = at(kv_len, b);
     const dim_t q = at(q_len, b);
-    require(0 <= kv && kv <= extent_.kv_tokens,
+    require(0 <= kv && kv <= whole_.kv_tokens,
             "{}: lengths kv[{}] ({}) must be in [0, {}] (kv_tokens)", function, b, kv,
-            extent_.kv_tokens);
-    require(0 <= q && q <= extent_.q_tokens, "{}: lengths q[{}] ({}) must be in [0, {}] (q_tokens)",
-            function, b, q, extent_.q_tokens);
-    sequences_.push_back({.q_len = q,
-                          .kv_len = kv,
-                          .shift = offset + (align == Align::bottom_right ? kv - q : 0),
-                          .prefix = std::min(at(prefix, b), kFar),
+            whole_.kv_tokens);
+    require(0 <= q && q <= whole_.q_tokens, "{}: lengths q[{}] ({}) must be in [0, {}] (q_tokens)",
+            function, b, q, whole_.q_tokens);
+    const dim_t own = b - place_.batch.begin;
+    if (count > 1 && (own < 0 || own >= extent_.batch)) continue;
+    const dim_t shift = offset + (align == Align::bottom_right ? kv - q : 0);
+    sequences_.push_back({.q_len = std::clamp<dim_t>(q - q_begin, 0, extent_.q_tokens),
+                          .kv_len = std::clamp<dim_t>(kv - kv_begin, 0, extent_.kv_tokens),
+                          .shift = shift + q_begin - kv_begin,
+                          .prefix = std::min(at(prefix, b), kFar) - kv_begin,
                           .left = std::min(left, kFar),
                           .right = std::min(right, kFar)});
   }
@@ -142,16 +173,16 @@ void BoundMask::bind_tensors(const char* function) {
 void BoundMask::bind_documents(const char* function) const {
   if (!mask_.documents) return;
   const Mask::Documents& documents = *mask_.documents;
-  require(!documents.same_tokens || extent_.q_tokens == extent_.kv_tokens,
+  require(!documents.same_tokens || whole_.q_tokens == whole_.kv_tokens,
           "{}: documents(ids) needs q_tokens ({}) equal to kv_tokens ({}); say documents(q_ids, "
           "kv_ids)",
-          function, extent_.q_tokens, extent_.kv_tokens);
+          function, whole_.q_tokens, whole_.kv_tokens);
   for (const auto& [ids, tokens, which] :
-       {std::tuple{&documents.q_ids, extent_.q_tokens, "q_tokens"},
-        std::tuple{&documents.kv_ids, extent_.kv_tokens, "kv_tokens"}}) {
-    require((ids->dim(0) == 1 || ids->dim(0) == extent_.batch) && ids->dim(1) == tokens,
+       {std::tuple{&documents.q_ids, whole_.q_tokens, "q_tokens"},
+        std::tuple{&documents.kv_ids, whole_.kv_tokens, "kv_tokens"}}) {
+    require((ids->dim(0) == 1 || ids->dim(0) == whole_.batch) && ids->dim(1) == tokens,
             "{}: documents ids {} must be [{} (batch), {} ({})]", function, ids->shape(),
-            extent_.batch, tokens, which);
+            whole_.batch, tokens, which);
   }
 }
 
@@ -161,10 +192,6 @@ BoundMask::KeyRange BoundMask::Sequence::span(dim_t i) const {
   const dim_t p = i + shift;
   const dim_t far_end = std::min(std::max(p + 1, prefix), p + right + 1);
   return {std::max<dim_t>(0, p - left), std::min(kv_len, far_end)};
-}
-
-dim_t BoundMask::position(dim_t b, dim_t i) const {
-  return i + sequence(b).shift;
 }
 
 BoundMask::KeyRange BoundMask::span(dim_t b, dim_t i) const {
@@ -180,8 +207,8 @@ BoundMask::KeyRange BoundMask::key_range(dim_t b, dim_t i_begin, dim_t i_end) co
 }
 
 bool BoundMask::same_document(dim_t b, dim_t i, dim_t j) const {
-  const std::int64_t q_id = ids_of(mask_.documents->q_ids, b)[i];
-  return q_id >= 0 && q_id == ids_of(mask_.documents->kv_ids, b)[j];
+  const std::int64_t q_id = q_documents(b)[i];
+  return q_id >= 0 && q_id == kv_documents(b)[j];
 }
 
 bool BoundMask::visible(dim_t b, dim_t h, dim_t i, dim_t j) const {
@@ -215,8 +242,8 @@ double BoundMask::added(dim_t b, dim_t h, dim_t i, dim_t j) const {
     if (part.role == MaskTensor::Role::bias) sum += value_at(part.view, part.offset(b, h, i, j));
   }
   for (const std::vector<float>& slopes : mask_.alibi) {
-    const auto distance = static_cast<double>(std::abs(position(b, i) - j));
-    sum -= static_cast<double>(slopes[static_cast<std::size_t>(h)]) * distance;
+    const auto distance = static_cast<double>(std::abs(position(b, i) - key_position(j)));
+    sum -= static_cast<double>(slopes[whole_head(h)]) * distance;
   }
   return sum;
 }
@@ -253,17 +280,17 @@ std::uint64_t BoundMask::key_bits(dim_t b, dim_t i, dim_t j_begin, dim_t j_end) 
 double BoundMask::slope(dim_t h) const {
   double sum = 0.0;
   for (const std::vector<float>& slopes : mask_.alibi) {
-    sum += static_cast<double>(slopes[static_cast<std::size_t>(h)]);
+    sum += static_cast<double>(slopes[whole_head(h)]);
   }
   return sum;
 }
 
 const std::int64_t* BoundMask::q_documents(dim_t b) const {
-  return ids_of(mask_.documents->q_ids, b);
+  return ids_of(mask_.documents->q_ids, place_.batch.begin + b, place_.q_tokens.begin);
 }
 
 const std::int64_t* BoundMask::kv_documents(dim_t b) const {
-  return ids_of(mask_.documents->kv_ids, b);
+  return ids_of(mask_.documents->kv_ids, place_.batch.begin + b, place_.kv_tokens.begin);
 }
 
 Tile BoundMask::tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin,
@@ -280,8 +307,8 @@ Tile BoundMask::tile_by_position(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_be
 
 Tile BoundMask::tile_by_document(dim_t b, dim_t i_begin, dim_t i_end, dim_t j_begin,
                                  dim_t j_end) const {
-  const IdRange q = id_range(ids_of(mask_.documents->q_ids, b), i_begin, i_end);
-  const IdRange kv = id_range(ids_of(mask_.documents->kv_ids, b), j_begin, j_end);
+  const IdRange q = id_range(q_documents(b), i_begin, i_end);
+  const IdRange kv = id_range(kv_documents(b), j_begin, j_end);
   if (q.high < 0 || kv.high < 0 || q.high < kv.low || kv.high < q.low) return Tile::hidden;
   const bool one_document = q.low == q.high && kv.low == kv.high && q.low == kv.low;
   return one_document ? Tile::visible : Tile::mixed;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cephalo/mask/mask.h"
+#include "cephalo/mask/place.h"
 
 namespace cephalo {
 
@@ -15,21 +16,33 @@ struct MaskExtent {
   dim_t kv_tokens = 0;
 };
 
+// The sizes of the whole that a problem of these sizes is a rectangle of; throws when it lies
+// outside.
+MaskExtent whole_of(const Place& place, const MaskExtent& extent, const char* function);
+
 // What a kernel needs to know of a tile: skip it, compute it without a test, or look at each pair.
 enum class Tile { hidden, visible, mixed };
 
 // A mask checked against sizes, ready to be asked. Borrows the mask.
 class BoundMask {
  public:
-  // Throws when a part does not fit the sizes; `function` begins the message.
-  BoundMask(const Mask& mask, const MaskExtent& extent, const char* function);
-  BoundMask(Mask&& mask, const MaskExtent& extent, const char* function) = delete;
+  // Throws when a part does not fit the sizes, or the rectangle its whole; `function` begins the
+  // message. Everything is asked by the rectangle's own indices.
+  BoundMask(const Mask& mask, const MaskExtent& extent, const char* function,
+            const Place& place = {});
+  BoundMask(Mask&& mask, const MaskExtent& extent, const char* function,
+            const Place& place = {}) = delete;
 
   const MaskExtent& extent() const { return extent_; }
+  const MaskExtent& whole() const { return whole_; }  // what the rectangle is a part of
+  const Place& place() const { return place_; }
+  bool has_all_keys() const { return extent_.kv_tokens == whole_.kv_tokens; }
   bool hides_nothing() const { return hides_nothing_; }
   bool adds() const { return adds_; }  // a bias or alibi part is there
 
-  dim_t position(dim_t b, dim_t i) const;  // p(i)
+  // p(i), and where key j stands: places in the whole.
+  dim_t position(dim_t b, dim_t i) const { return i + sequence(b).shift + place_.kv_tokens.begin; }
+  dim_t key_position(dim_t j) const { return j + place_.kv_tokens.begin; }
 
   // May query i of head h look at key j?
   bool visible(dim_t b, dim_t h, dim_t i, dim_t j) const;
@@ -79,10 +92,10 @@ class BoundMask {
   const std::vector<Part>& parts() const { return parts_; }
 
  private:
-  // The rule by position for the queries of one sequence.
+  // The rule by position for the queries of one sequence, counted from the rectangle's beginning.
   struct Sequence {
     dim_t q_len, kv_len;
-    dim_t shift;  // p(i) − i
+    dim_t shift;  // from query i to the key at its position
     dim_t prefix, left, right;
 
     // The span of query i < q_len; empty where begin >= end. Both ends never fall as i grows.
@@ -94,11 +107,14 @@ class BoundMask {
   void bind_positions(const char* function);
   void bind_tensors(const char* function);
   void bind_documents(const char* function) const;
+  std::size_t whole_head(dim_t h) const { return static_cast<std::size_t>(place_.heads.begin + h); }
   bool same_document(dim_t b, dim_t i, dim_t j) const;
   bool visible_by_content(dim_t b, dim_t h, dim_t i, dim_t j) const;
 
   const Mask& mask_;
   MaskExtent extent_;
+  Place place_;
+  MaskExtent whole_;
   std::vector<Sequence> sequences_;  // one entry for all sequences, or one for each
   std::vector<Part> parts_;
   bool hides_nothing_ = false;

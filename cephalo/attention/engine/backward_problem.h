@@ -23,9 +23,10 @@ void attend_backward_reference(const BackwardProblem& problem);
 void attend_backward_fused(const BackwardProblem& problem);
 
 // Beyond 2^10 an lse is rounded by 2^-15 and more (of float32), and weights that are computed from
-// it would not add up to 1: both engines then sum the row's weights first, and divide by that.
-inline bool lse_is_large(double lse) {
-  return std::isfinite(lse) && std::abs(lse) > 1024.0;
+// it would not add up to 1: both engines then sum the row's weights first, and divide by that. A
+// rectangle that lacks keys of the whole cannot: its weights are to add up to less.
+inline bool divides_by_sum(const AttendProblem& forward, double lse) {
+  return std::isfinite(lse) && std::abs(lse) > 1024.0 && forward.mask.has_all_keys();
 }
 
 }  // namespace cephalo

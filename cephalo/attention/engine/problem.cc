@@ -83,6 +83,11 @@ void check_options(const AttendOptions& options, const char* function) {
           "{}: the torch dropout streams draw from a generator; pass one, or use the counter "
           "stream",
           function);
+  require(options.dropout == 0.0 || options.dropout_stream == DropoutStream::counter ||
+              options.place == Place{},
+          "{}: the torch dropout streams draw for a whole problem in its memory order; a rectangle "
+          "of one needs the counter stream",
+          function);
 }
 
 void check_bias_types(const Mask& mask, DType dtype, const char* function) {
@@ -112,6 +117,16 @@ CacheTokens tokens_now(const KVCache& cache) {
   CacheTokens now{cache.lengths(), cache.appended(), {}};
   for (dim_t b = 0; b < cache.shape().batch; ++b) now.first_kept.push_back(cache.first_kept(b));
   return now;
+}
+
+// Lengths of a cache's sequences as the mask of the whole batch has them: 0 for sequences outside
+// of the rectangle, which nobody asks about.
+Mask lengths_in_whole(const CacheTokens& tokens, dim_t begin, dim_t batch) {
+  std::vector<dim_t> kv(static_cast<std::size_t>(std::max<dim_t>(batch, 1)));
+  std::vector<dim_t> q = kv;
+  std::copy(tokens.lengths.begin(), tokens.lengths.end(), kv.begin() + begin);
+  std::copy(tokens.appended.begin(), tokens.appended.end(), q.begin() + begin);
+  return lengths(std::move(kv), std::move(q));
 }
 
 // A ring keeps what a window needs; a query that may look further back is refused.
@@ -164,16 +179,16 @@ AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Cach
           function);
   require(q.dim(2) >= longest(tokens.appended), "{}: q has {} tokens, the last append brought {}",
           function, q.dim(2), longest(tokens.appended));
-  std::vector<dim_t> kv = tokens.lengths;
-  std::vector<dim_t> queries = tokens.appended;
-  if (kv.empty()) {
-    kv.push_back(0);
-    queries.push_back(0);
-  }
-  auto joined = std::make_shared<const Mask>(mask & lengths(std::move(kv), std::move(queries)));
+  const Place& place = options.place;
+  require(place.q_tokens == Place::Axis{} && place.kv_tokens == Place::Axis{},
+          "{}: a cache holds every key of its sequences; place may cut batch and heads alone",
+          function);
   const MaskExtent extent{q.dim(0), q.dim(1), q.dim(2), kv_tokens};
-  AttendProblem problem{
-      q, k, v, BoundMask(*joined, extent, function), scale_of(q, options), options, &cache, joined};
+  const dim_t batch = whole_of(place, extent, function).batch;
+  auto joined =
+      std::make_shared<const Mask>(mask & lengths_in_whole(tokens, place.batch.begin, batch));
+  BoundMask bound(*joined, extent, function, place);
+  AttendProblem problem{q, k, v, std::move(bound), scale_of(q, options), options, &cache, joined};
   check_evicted(problem, tokens, function);
   return problem;
 }
@@ -207,7 +222,7 @@ AttendProblem make_problem(const TensorView& q, const TensorView& k, const Tenso
   return {q4,
           k4,
           with_leading_ones(v, 4),
-          BoundMask(mask, extent, function),
+          BoundMask(mask, extent, function, options.place),
           scale_of(q, options),
           options,
           nullptr,

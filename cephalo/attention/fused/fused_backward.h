@@ -114,7 +114,7 @@ class FusedBackward {
   void look_at_rows();
 
   bool is_large(dim_t b, dim_t h, dim_t i) const {
-    return lse_is_large(number(pass_.lse, b, h, i));
+    return divides_by_sum(f_, number(pass_.lse, b, h, i));
   }
 
   // Rows whose lse is large: what their weights add up to, by which they are divided, and their

@@ -159,13 +159,17 @@ void TileMaskBuilder<T, lanes>::draw_kept(const TilePlace& place) {
   const double threshold = std::ceil(problem_.options.dropout * 0x1p32);
   std::fill(kept_, kept_ + kernels::kKvTile, std::uint64_t{0});
   if (threshold >= 0x1p32) return;  // no word is that large
-  const kernels::KeptStream stream{problem_.options.seed, static_cast<std::uint32_t>(place.h),
-                                   static_cast<std::uint32_t>(place.b),
+  // Counters are the whole's, wherever in it this problem lies.
+  const Place& whole = problem_.mask.place();
+  const kernels::KeptStream stream{problem_.options.seed,
+                                   static_cast<std::uint32_t>(whole.heads.begin + place.h),
+                                   static_cast<std::uint32_t>(whole.batch.begin + place.b),
                                    static_cast<std::uint32_t>(threshold)};
   // Four keys share a counter; a tile may begin between them.
-  const dim_t four = place.j / 4;
-  const dim_t fours = (place.j + place.keys + 3) / 4 - four;
-  const dim_t skipped = place.j - 4 * four;
+  const dim_t key = problem_.mask.key_position(place.j);
+  const dim_t four = key / 4;
+  const dim_t fours = (key + place.keys + 3) / 4 - four;
+  const dim_t skipped = key - 4 * four;
   const dim_t position = problem_.mask.position(place.b, place.i);
   if (lanes == Lanes::keys) {
     for (dim_t x = 0; x < place.count; ++x) {
@@ -180,8 +184,8 @@ void TileMaskBuilder<T, lanes>::draw_kept(const TilePlace& place) {
     kernels_.kept_by_query(stream, static_cast<std::uint32_t>(four + g),
                            static_cast<std::uint32_t>(position), place.count, kept);
     for (dim_t w = 0; w < 4; ++w) {
-      const dim_t key = 4 * g + w - skipped;
-      if (key >= 0 && key < place.keys) kept_[key] = kept[w];
+      const dim_t row = 4 * g + w - skipped;
+      if (row >= 0 && row < place.keys) kept_[row] = kept[w];
     }
   }
 }
@@ -249,7 +253,7 @@ Tile TileMaskBuilder<T, lanes>::build(const TilePlace& place, kernels::TileMask<
         static_cast<T>(sizeof(T) == 4 ? base_2 - static_cast<double>(mask->slope)
                                       : std::fma(slope, std::numbers::log2e, -base_2) +
                                             slope * 2.0355273740931033e-17);
-    mask->distance = static_cast<T>(bound.position(place.b, place.i) - place.j);
+    mask->distance = static_cast<T>(bound.position(place.b, place.i) - bound.key_position(place.j));
   }
   if (problem_.options.softcap) {
     mask->softcap = static_cast<T>(*problem_.options.softcap * std::numbers::log2e);

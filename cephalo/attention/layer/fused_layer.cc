@@ -141,13 +141,8 @@ class FusedLayer {
     if (!call_.rotary) return std::nullopt;
     RowRotation rotation(*call_.rotary, sizes_.head_dim);
     if (q) rotation.add({in.q, query_shifts(mask)});
-    if (k) rotation.add({in.k, k_shifts()});
+    if (k) rotation.add({in.k, call_.cache != nullptr ? call_.cache->lengths() : key_shifts(mask)});
     return rotation;
-  }
-
-  std::vector<dim_t> k_shifts() const {
-    if (call_.cache != nullptr) return call_.cache->lengths();
-    return std::vector<dim_t>(static_cast<std::size_t>(batch_), 0);
   }
 
   const ParameterSizes& sizes_;

@@ -107,9 +107,9 @@ class LayerBackward {
 
   void turn_back(const ProjectedGradients& d) const {
     const MaskExtent extent{d.dq.dim(0), d.dq.dim(1), d.dq.dim(2), d.dk.dim(2)};
-    const std::vector<dim_t> first(static_cast<std::size_t>(extent.batch), 0);
-    const BoundMask mask(pass_.mask, extent, kName);
-    for (auto& [heads, shift] : {std::pair{d.dq, query_shifts(mask)}, std::pair{d.dk, first}}) {
+    const BoundMask mask(pass_.mask, extent, kName, pass_.options.place);
+    for (auto& [heads, shift] :
+         {std::pair{d.dq, query_shifts(mask)}, std::pair{d.dk, key_shifts(mask)}}) {
       RowRotation rotation(*rotary_, sizes_.head_dim, RowRotation::Direction::back);
       rotation.add({heads, shift});
       rotation.build_table();

@@ -8,6 +8,7 @@
 #include "cephalo/attention/engine/engine.h"
 #include "cephalo/attention/layer/fused_layer.h"
 #include "cephalo/attention/layer/heads.h"
+#include "cephalo/attention/layer/row_rotation.h"
 #include "cephalo/attention/reference/reference.h"
 #include "cephalo/attention/reference/trace_recorder.h"
 #include "cephalo/core/fail.h"
@@ -191,6 +192,7 @@ AttendOptions MultiHeadAttention::engine_options(const CallOptions& call) const 
   AttendOptions options;
   options.engine = call.engine;
   options.require = call.require;
+  options.place = call.place;
   if (!drops(call)) return options;
   options.dropout = options_.dropout;
   options.dropout_stream = options_.dropout_stream;
@@ -330,9 +332,11 @@ Tensor MultiHeadAttention::forward_reference(const TensorView& x, const CallOpti
   show(sink, {{"q_split", &q_split}, {"k_split", &k_split}, {"v_split", &v_split}});
   if (options_.rotary) {
     const MaskExtent extent{q.dim(0), sizes.num_heads, q.dim(1), k.dim(1)};
-    const BoundMask bound(mask, extent, rung_.name);
-    rotate({q.mutable_view().mutable_data(), steps, q_split.shape()}, *options_.rotary, &bound);
-    rotate({k.mutable_view().mutable_data(), steps, k_split.shape()}, *options_.rotary, nullptr);
+    const BoundMask bound(mask, extent, rung_.name, options.place);
+    rotate({q.mutable_view().mutable_data(), steps, q_split.shape()}, *options_.rotary,
+           query_shifts(bound));
+    rotate({k.mutable_view().mutable_data(), steps, k_split.shape()}, *options_.rotary,
+           key_shifts(bound));
     show(sink, {{"q_rotated", &q_split}, {"k_rotated", &k_split}});
   }
 

@@ -61,6 +61,9 @@ struct CallOptions {
   Engine require = Engine::automatic;
   int threads = 0;
   bool drop = true;  // false: as in eval mode, whatever the mode
+  // x is a part of a larger batch, or these are some heads of a larger layer; its tokens are those
+  // of queries, kv's (or its own) those of keys.
+  Place place = {};
 };
 
 // The attention layer: project, split, transpose, attend, concat, project. One implementation

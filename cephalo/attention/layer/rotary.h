@@ -1,7 +1,8 @@
 #pragma once
 
+#include <vector>
+
 #include "cephalo/core/tensor.h"
-#include "cephalo/mask/bound_mask.h"
 
 namespace cephalo {
 
@@ -13,7 +14,7 @@ struct Rotary {
 };
 
 // Turns heads: [batch, tokens, heads, head_dim] in place; token t of sequence b stands at
-// position(b, t) for queries, at t for keys (`queries` null).
-void rotate(const MutableTensorView& heads, const Rotary& rotary, const BoundMask* queries);
+// first[b] + t.
+void rotate(const MutableTensorView& heads, const Rotary& rotary, const std::vector<dim_t>& first);
 
 }  // namespace cephalo

@@ -98,4 +98,8 @@ std::vector<dim_t> query_shifts(const BoundMask& mask) {
   return shifts;
 }
 
+std::vector<dim_t> key_shifts(const BoundMask& mask) {
+  return std::vector<dim_t>(static_cast<std::size_t>(mask.extent().batch), mask.key_position(0));
+}
+
 }  // namespace cephalo

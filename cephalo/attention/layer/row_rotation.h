@@ -43,7 +43,8 @@ class RowRotation {
   dim_t count_ = 0;
 };
 
-// How far queries stand from their row number, one for each sequence: what `shift` is for q.
+// Where the first query and the first key of each sequence stand: what `shift` is for q and for k.
 std::vector<dim_t> query_shifts(const BoundMask& mask);
+std::vector<dim_t> key_shifts(const BoundMask& mask);
 
 }  // namespace cephalo

@@ -10,16 +10,19 @@ namespace {
 
 void draw_by_counter(const AttendProblem& p, Tensor& kept) {
   const auto threshold = static_cast<std::uint64_t>(std::ceil(p.options.dropout * 0x1p32));
+  const Place& whole = p.mask.place();
   for_rows<std::uint8_t>(kept, 20.0, 0, [&](const PairRow& row, std::uint8_t* keep, double*) {
     const auto position = static_cast<std::uint32_t>(p.mask.position(row.b, row.i));
+    const auto head = static_cast<std::uint32_t>(whole.heads.begin + row.h);
+    const auto batch = static_cast<std::uint32_t>(whole.batch.begin + row.b);
     PhiloxCounter words{};
     for (dim_t j = 0; j < kept.dim(3); ++j) {
-      if (j % 4 == 0) {
-        words = philox(p.options.seed,
-                       {static_cast<std::uint32_t>(j / 4), position,
-                        static_cast<std::uint32_t>(row.h), static_cast<std::uint32_t>(row.b)});
+      const dim_t key = p.mask.key_position(j);
+      if (j == 0 || key % 4 == 0) {
+        words =
+            philox(p.options.seed, {static_cast<std::uint32_t>(key / 4), position, head, batch});
       }
-      keep[j] = words[static_cast<std::size_t>(j % 4)] >= threshold ? 1 : 0;
+      keep[j] = words[static_cast<std::size_t>(key % 4)] >= threshold ? 1 : 0;
     }
   });
 }

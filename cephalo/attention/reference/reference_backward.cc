@@ -79,7 +79,7 @@ class ReferenceBackward {
     const std::size_t doubles = 2 * static_cast<std::size_t>(kv_tokens_);
     for_rows<T>(weights_, 20.0, doubles, [&](const PairRow& row, T* scores, double* scratch) {
       const std::uint8_t* visible = visible_from(row);
-      if (lse_is_large(lse_of(row))) {
+      if (divides_by_sum(p_, lse_of(row))) {
         for (dim_t j = 0; j < kv_tokens_; ++j) {
           scratch[j] = visible[j] != 0 ? static_cast<double>(scores[j]) : kHidden;
         }
@@ -124,8 +124,9 @@ class ReferenceBackward {
     for_rows<T>(dscores_, 4.0, 0, [&](const PairRow& row, T* dscores, double*) {
       const std::uint8_t* visible = visible_from(row);
       const T* weights = weights_.template data_as<T>() + row_number(row) * kv_tokens_;
-      const double delta =
-          lse_is_large(lse_of(row)) ? weighted_sum(weights, dscores) - dlse_of(row) : delta_of(row);
+      const double delta = divides_by_sum(p_, lse_of(row))
+                               ? weighted_sum(weights, dscores) - dlse_of(row)
+                               : delta_of(row);
       for (dim_t j = 0; j < kv_tokens_; ++j) {
         const double dweight = static_cast<double>(dscores[j]);
         const double dscore = static_cast<double>(weights[j]) * (dweight - delta);

@@ -145,6 +145,58 @@ TEST(MultiHeadTest, dropout_acts_in_training_only_and_differs_from_call_to_call)
   EXPECT_TRUE(same_bits(first, layer(x, {.call = 0})));
 }
 
+// Some sequences of a batch, and some queries of theirs: positions, dropout and gradients are those
+// of the whole.
+TEST(MultiHeadTest, rectangles_of_a_call_have_the_results_of_the_whole) {
+  MultiHeadAttention layer({.d_in = 12,
+                            .d_out = 16,
+                            .dropout = 0.3,
+                            .num_heads = 4,
+                            .num_kv_heads = 2,
+                            .rotary = Rotary{},
+                            .seed = 1,
+                            .dtype = DType::f64});
+  const Tensor x = normal({3, 30, 12}, 1, DType::f64);
+  const Tensor dy = normal({3, 30, 16}, 2, DType::f64);
+  const TensorView kv = x;
+  for (const Engine engine : {Engine::reference, Engine::fused}) {
+    const CallOptions call{.kv = &kv, .mask = alibi(alibi_slopes(4)), .call = 7, .engine = engine};
+    const TrainResult whole = layer.forward_train(x, call);
+    Tensor dx = Tensor::zeros(x.shape(), DType::f64);
+    Tensor dkv = Tensor::zeros(x.shape(), DType::f64);
+    Gradients gradients = layer.new_gradients();
+    layer.backward(whole.saved, dy, dx, gradients, dkv);
+    Gradients sums = layer.new_gradients();
+    Tensor kv_sums = Tensor::zeros(x.shape(), DType::f64);
+    for (const auto& [b, b_end] : {std::pair{0, 1}, std::pair{1, 3}}) {
+      const auto sequences = [b_begin = b, end = b_end](const TensorView& t) {
+        return t.slice(0, b_begin, end);
+      };
+      for (const auto& [i, i_end] : {std::pair{0, 12}, std::pair{12, 30}}) {
+        const auto rows = [&, begin = i, end = i_end](const TensorView& t) {
+          return sequences(t).slice(1, begin, end);
+        };
+        const TensorView own_kv = sequences(x);
+        CallOptions part = call;
+        part.kv = &own_kv;
+        part.place = {.batch = {b, 3}, .q_tokens = {i, 30}};
+        const TrainResult own = layer.forward_train(rows(x), part);
+        EXPECT_LE(largest_difference(own.y, rows(whole.y)), 1e-14);
+        Tensor own_dx = Tensor::zeros(rows(x).shape(), DType::f64);
+        Tensor own_dkv = Tensor::zeros(own_kv.shape(), DType::f64);
+        layer.backward(own.saved, rows(dy), own_dx, sums, own_dkv);
+        EXPECT_LE(largest_difference(own_dx, rows(dx)), 1e-13);
+        const MutableTensorView to = kv_sums.mutable_view().slice(0, b, b_end);
+        to.copy_from(add(to, own_dkv));
+      }
+    }
+    EXPECT_LE(largest_difference(kv_sums, dkv), 1e-13);
+    for (const NamedParameter& p : gradients.named()) {
+      EXPECT_LE(largest_difference(sums.find(p.name), p.value), 1e-12) << p.name;
+    }
+  }
+}
+
 TEST(MultiHeadTest, seeds_are_told_and_streams_continue) {
   const MultiHeadAttentionOptions options{.d_in = 8, .d_out = 8, .num_heads = 2};
   MultiHeadAttention random(options);
