@@ -28,6 +28,7 @@ void Block::forward(const BlockCall& call, const BlockFrame& frame, const Tensor
   attending.cache = call.cache;
   attending.call = call.call;
   attending.drop = frame.saved != nullptr;
+  attending.place.batch = call.part;
   const MutableTensorView normed = as_sequences(frame.normed_1, call);
   const MutableTensorView middle = as_sequences(frame.middle, call);
   if (call.on_attention != nullptr) (*call.on_attention)(call.layer, normed);

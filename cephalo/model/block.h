@@ -33,6 +33,7 @@ struct BlockCall {
   KVCache* cache = nullptr;
   RowDropout dropout = {};
   std::uint64_t call = 0;   // number of the pass, for dropout of attention's weights
+  Place::Axis part = {};    // of a larger batch
   std::uint32_t place = 0;  // of this block's first dropout; the second is the next
   dim_t layer = 0;
   const std::function<void(dim_t layer, const TensorView& x)>* on_attention = nullptr;

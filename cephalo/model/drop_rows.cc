@@ -29,9 +29,9 @@ void drop(const RowDropout& dropout, std::uint32_t place, const MutableTensorVie
       T* to = x.mutable_data_as<T>() + row * width;
       for (dim_t column = 0; column < width; column += kBits) {
         const dim_t count = std::min(kBits, width - column);
-        const std::uint64_t kept =
-            drawing.kept_by_key(stream, static_cast<std::uint32_t>(column / 4),
-                                static_cast<std::uint32_t>(row), (count + 3) / 4);
+        const std::uint64_t kept = drawing.kept_by_key(
+            stream, static_cast<std::uint32_t>(column / 4),
+            static_cast<std::uint32_t>(dropout.first_row + row), (count + 3) / 4);
         kernels.keep(kept, count, grown, to + column);
       }
     }

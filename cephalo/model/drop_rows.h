@@ -10,6 +10,7 @@ namespace cephalo {
 struct RowDropout {
   double probability = 0.0;  // that an element is dropped, in [0, 1)
   std::uint64_t seed = 0;
+  dim_t first_row = 0;  // what x's first row is called
 };
 
 // x: [rows, width], dense; a kept element grows by 1 / (1 − probability). The same call on a

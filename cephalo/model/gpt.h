@@ -113,6 +113,7 @@ struct PassOptions {
   std::uint64_t call = 0;             // number of this pass: dropout is a function of it and seed()
   GptWorkspace* workspace = nullptr;  // memory for the pass, kept for the next; null: this one only
   int threads = 0;
+  Place::Axis batch = {};  // ids are these rows of a larger batch, and drop what they drop there
 };
 
 // A GPT: token and position embeddings, pre-norm blocks, a last norm and the output head.

@@ -14,7 +14,8 @@ GptPass::GptPass(const GptLayers& model, const TensorView& ids, const Options& o
       ids_(ids),
       options_(options),
       memory_(memory),
-      dropout_{options.dropout, mix_seed(model.seed, options.call)} {
+      dropout_{options.dropout, mix_seed(model.seed, options.call),
+               checked_mul(options.batch.begin, ids.dim(1))} {
   memory_.begin();
   take_frames();
 }
@@ -55,6 +56,7 @@ BlockCall GptPass::block_call(std::size_t layer) const {
           .cache = options_.cache != nullptr ? &options_.cache->layers[layer] : nullptr,
           .dropout = dropout_,
           .call = options_.call,
+          .part = options_.batch,
           .place = static_cast<std::uint32_t>(1 + 2 * layer),
           .layer = static_cast<dim_t>(layer),
           .on_attention = options_.on_attention};

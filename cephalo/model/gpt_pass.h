@@ -16,6 +16,7 @@ class GptPass {
     GptCache* cache = nullptr;  // ids continue its sequences
     double dropout = 0.0;
     std::uint64_t call = 0;
+    Place::Axis batch = {};  // of which ids are a part
     const std::function<void(dim_t layer, const TensorView& x)>* on_attention = nullptr;
   };
 

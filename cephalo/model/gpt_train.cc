@@ -120,7 +120,8 @@ double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradien
   if (ids.numel() == 0) return 0.0;
   const UseThreads limit(options.threads);
   PassMemory own;
-  GptPass pass(model, checked, {.keeps = true, .dropout = o.dropout, .call = options.call},
+  GptPass pass(model, checked,
+               {.keeps = true, .dropout = o.dropout, .call = options.call, .batch = options.batch},
                options.workspace != nullptr ? *options.workspace->memory_ : own);
   const MutableTensorView normed = pass.forward();
   const MutableTensorView dnormed = pass.take(normed.shape());

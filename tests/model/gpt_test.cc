@@ -124,6 +124,36 @@ void expect_same_bits(const GptGradients& a, const GptGradients& b) {
   }
 }
 
+TEST(GptTest, parts_of_a_batch_drop_what_they_drop_in_the_whole) {
+  GptOptions options = small_options();
+  options.dtype = DType::f64;
+  const Gpt model(options);
+  const Tensor ids = random_ids({5, 40}, 97);
+  const Tensor targets = random_ids({5, 40}, 97, 2);
+  GptGradients expected(model);
+  const double loss = train(model, ids, targets, expected, {.call = 3});
+  GptGradients sums(model);
+  double sum = 0.0;
+  for (const auto& [begin, end] : {std::pair{0, 2}, std::pair{2, 5}}) {
+    const Tensor own = Tensor::copy(TensorView(targets).slice(0, begin, end));
+    const auto share = [&](dim_t first, const MutableTensorView& logits) {
+      const TensorView flat(own.data_as<std::int64_t>(), {own.numel()});
+      return cross_entropy_share(logits, flat.slice(0, first, first + logits.dim(0)),
+                                 targets.numel(), logits);
+    };
+    sum += model.train_pass(TensorView(ids).slice(0, begin, end), share, sums,
+                            {.call = 3, .batch = {begin, 5}});
+  }
+  EXPECT_NEAR(sum, loss, 1e-13);
+  for (std::size_t k = 0; k < sums.tensors().size(); ++k) {
+    EXPECT_LE(largest_difference(sums.tensors()[k], expected.tensors()[k]), 1e-13) << k;
+  }
+  EXPECT_EQ(error_of([&] {
+              train(model, ids, targets, sums, {.batch = {1, 5}});
+            }),
+            "MultiHeadAttention: place.batch: 5 from 1 on are not inside a whole of 5");
+}
+
 TEST(GptTest, a_training_pass_has_the_same_bits_for_any_number_of_threads) {
   const Gpt model(small_options());
   const Tensor ids = random_ids({11, 40}, 97);
