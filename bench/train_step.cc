@@ -79,7 +79,7 @@ int run(int argc, char** argv) {
                      .d_model = 256,
                      .num_heads = 8,
                      .num_layers = 4,
-                     .positions = rotary ? Positions::rotary : Positions::learned,
+                     .positions = rotary ? PositionKind::rotary : PositionKind::learned,
                      .seed = 1},
                     batch, tokens);
   using Clock = std::chrono::steady_clock;

@@ -54,7 +54,7 @@ void describe_gpt(const std::string& path, Report& report) {
     report.what = format_text(
         "GPT of {} layers x {} heads, d_model {}, context_length {}, vocab_size {}, {} positions",
         o.num_layers, o.num_heads, o.d_model, o.context_length, o.vocab_size,
-        o.positions == Positions::rotary ? "rotary" : "learned");
+        o.positions == PositionKind::rotary ? "rotary" : "learned");
     report.numbers = parameter_count(o);
     report.has_parameters = true;
     report.gpt = o;
@@ -150,7 +150,7 @@ std::string as_json(const Report& report, const std::string& path) {
                    {"d_mlp", o.d_mlp},
                    {"context_length", o.context_length},
                    {"vocab_size", o.vocab_size},
-                   {"positions", o.positions == Positions::rotary ? "rotary" : "learned"},
+                   {"positions", o.positions == PositionKind::rotary ? "rotary" : "learned"},
                    {"qkv_bias", o.qkv_bias},
                    {"tied_head", o.tied_head}};
   }

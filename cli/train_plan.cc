@@ -63,9 +63,9 @@ double share_or(const char* flag, const std::string& text, double otherwise) {
   return text.empty() ? otherwise : parse_probability(flag, text);
 }
 
-Positions parse_positions(const std::string& word) {
-  if (word.empty() || word == "rotary") return Positions::rotary;
-  if (word == "learned") return Positions::learned;
+PositionKind parse_positions(const std::string& word) {
+  if (word.empty() || word == "rotary") return PositionKind::rotary;
+  if (word == "learned") return PositionKind::learned;
   throw UsageError(format_text("--positions: '{}' is not one of rotary, learned", printable(word)));
 }
 
@@ -87,7 +87,7 @@ GptOptions model_of(const TrainFlags& flags, const Tier& tier, std::int64_t voca
                                  model.d_model));
   }
   model.positions = parse_positions(flags.positions);
-  if (model.positions == Positions::rotary && model.d_model / model.num_heads % 2 != 0) {
+  if (model.positions == PositionKind::rotary && model.d_model / model.num_heads % 2 != 0) {
     throw UsageError(
         format_text("--num-heads: {} leaves heads of {} numbers, rotary positions "
                     "need an even count; --positions learned takes any",

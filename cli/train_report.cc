@@ -63,7 +63,7 @@ std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
                            with_commas(validation_tokens)));
   line("model", format_text("{} layers x {} heads, d_model {}, context_length {}, {} positions",
                             m.num_layers, m.num_heads, m.d_model, m.context_length,
-                            m.positions == Positions::rotary ? "rotary" : "learned"));
+                            m.positions == PositionKind::rotary ? "rotary" : "learned"));
   line("vocabulary", format_text("{} tokens", with_commas(m.vocab_size)));
   line("parameters", with_commas(parameter_count(m)));
   line("step", format_text("batch {}{}: {} tokens", t.batch,

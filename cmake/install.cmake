@@ -14,6 +14,8 @@ install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         PATTERN "json.h" EXCLUDE PATTERN "printable.h" EXCLUDE
         PATTERN "elementwise.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE
         PATTERN "config_keys.h" EXCLUDE PATTERN "layer_config.h" EXCLUDE
+        PATTERN "families.h" EXCLUDE PATTERN "file_names.h" EXCLUDE
+        PATTERN "gpt_options_json.h" EXCLUDE
         PATTERN "trainer_json.h" EXCLUDE PATTERN "trainer_state.h" EXCLUDE
         PATTERN "c_api_support.h" EXCLUDE
         PATTERN "blocks.h" EXCLUDE PATTERN "bpe_merge.h" EXCLUDE PATTERN "bpe_tables.h" EXCLUDE

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 #include "cephalo/core/fail.h"
@@ -86,6 +87,42 @@ constexpr std::array<std::string_view, 66> kIgnored = {"_attn_implementation",
                                                        "use_cache",
                                                        "vocab_file"};
 
+constexpr ConfigKey kGptKeys[] = {{"vocab_size", {"vocab_size"}},
+                                  {"context_length", {"n_positions", "context_length", "n_ctx"}},
+                                  {"d_model", {"n_embd", "emb_dim"}},
+                                  {"num_heads", {"n_head", "n_heads"}},
+                                  {"num_layers", {"n_layer", "n_layers"}},
+                                  {"d_mlp", {"n_inner"}},
+                                  {"activation", {"activation_function"}},
+                                  {"norm_epsilon", {"layer_norm_epsilon"}},
+                                  {"dropout", {"resid_pdrop", "drop_rate"}},
+                                  {"dropout of embeddings", {"embd_pdrop", "drop_rate"}},
+                                  {"dropout of attention", {"attn_pdrop", "drop_rate"}},
+                                  {"tied_head", {"tie_word_embeddings"}},
+                                  {"dtype", {"torch_dtype"}},
+                                  {"bos_token_id", {"bos_token_id"}},
+                                  {"eos_token_id", {"eos_token_id"}},
+                                  {"add_bos_token", {"add_bos_token"}},
+                                  {"num_kv_heads", {"num_kv_heads"}, true},
+                                  {"qkv_bias", {"qkv_bias"}, true},
+                                  {"positions", {"positions"}, true},
+                                  {"rotary_base", {"rotary_base"}, true},
+                                  {"rotary_interleaved", {"rotary_interleaved"}, true}};
+
+std::array<const char*, 3> names_of(const char* option) {
+  for (const ConfigKey& key : kGptKeys) {
+    if (std::string_view(key.option) == option) return key.names;
+  }
+  return {option};
+}
+
+bool sets_an_option(const std::string& name) {
+  return std::any_of(std::begin(kGptKeys), std::end(kGptKeys), [&](const ConfigKey& key) {
+    return std::any_of(key.names.begin(), key.names.end(),
+                       [&](const char* known) { return known != nullptr && name == known; });
+  });
+}
+
 // The keys of the outermost object, event by event. What lies inside a key's own object or list is
 // passed over; a number no double holds is found with its key.
 class KeyReader : public JsonEvents {
@@ -147,6 +184,10 @@ class KeyReader : public JsonEvents {
 
 }  // namespace
 
+std::span<const ConfigKey> gpt_config_keys() {
+  return kGptKeys;
+}
+
 ConfigKeys::ConfigKeys(const std::string& path, const std::string& json)
     : path_(path), values_(std::make_unique<Values>()) {
   KeyReader reader(path_, *values_);
@@ -166,15 +207,17 @@ ConfigKeys ConfigKeys::of_file(const std::string& path) {
   return {path, json};
 }
 
-const nlohmann::json* ConfigKeys::find(Names names) {
+const nlohmann::json* ConfigKeys::find(const char* option) {
+  const std::array<const char*, 3> names = names_of(option);
   for (const char* name : names) {
+    if (name == nullptr) break;
     known_.insert(name);
     const auto found = values_->find(name);
     if (found == values_->end() || found->second.is_null()) continue;
     last_ = name;
     return &found->second;
   }
-  last_ = *names.begin();
+  last_ = names.front();
   return nullptr;
 }
 
@@ -182,8 +225,8 @@ void ConfigKeys::check(bool holds, const nlohmann::json& value, const std::strin
   require(holds, "{}: {}: {} must be {}", path_, last_, shown_json(value), rule);
 }
 
-std::optional<dim_t> ConfigKeys::whole(Names names, dim_t least) {
-  const nlohmann::json* value = find(names);
+std::optional<dim_t> ConfigKeys::whole(const char* option, dim_t least) {
+  const nlohmann::json* value = find(option);
   if (value == nullptr) return std::nullopt;
   const bool whole =
       value->is_number_integer() &&
@@ -194,40 +237,41 @@ std::optional<dim_t> ConfigKeys::whole(Names names, dim_t least) {
   return value->get<dim_t>();
 }
 
-dim_t ConfigKeys::needed(Names names) {
-  const std::optional<dim_t> value = whole(names, 1);
+dim_t ConfigKeys::needed(const char* option) {
+  const std::optional<dim_t> value = whole(option, 1);
   require(value.has_value(), "{}: {}: is missing", path_, last_);
   return *value;
 }
 
-std::optional<double> ConfigKeys::real(Names names) {
-  const nlohmann::json* value = find(names);
+std::optional<double> ConfigKeys::real(const char* option) {
+  const nlohmann::json* value = find(option);
   if (value == nullptr) return std::nullopt;
   check(value->is_number(), *value, "a number");
   return value->get<double>();
 }
 
-std::optional<double> ConfigKeys::positive(const char* name) {
-  const std::optional<double> value = real({name});
+std::optional<double> ConfigKeys::positive(const char* option) {
+  const std::optional<double> value = real(option);
   if (value) check(*value > 0.0 && std::isfinite(*value), nlohmann::json(*value), "> 0");
   return value;
 }
 
-std::optional<double> ConfigKeys::probability(Names names) {
-  const std::optional<double> value = real(names);
+std::optional<double> ConfigKeys::probability(const char* option) {
+  const std::optional<double> value = real(option);
   if (value) check(*value >= 0.0 && *value < 1.0, nlohmann::json(*value), "in [0, 1)");
   return value;
 }
 
-std::optional<bool> ConfigKeys::boolean(const char* name) {
-  const nlohmann::json* value = find({name});
+std::optional<bool> ConfigKeys::boolean(const char* option) {
+  const nlohmann::json* value = find(option);
   if (value == nullptr) return std::nullopt;
   check(value->is_boolean(), *value, "true or false");
   return value->get<bool>();
 }
 
-std::optional<std::size_t> ConfigKeys::word(const char* name, Names words) {
-  const nlohmann::json* value = find({name});
+std::optional<std::size_t> ConfigKeys::word(const char* option,
+                                            std::span<const char* const> words) {
+  const nlohmann::json* value = find(option);
   if (value == nullptr) return std::nullopt;
   const auto found = std::find_if(words.begin(), words.end(), [&](const char* word) {
     return value->is_string() && value->get_ref<const std::string&>() == word;
@@ -242,13 +286,10 @@ void ConfigKeys::only(const char* name, bool wanted) {
   check(*value == wanted, nlohmann::json(*value), format_text("{}: the only one there is", wanted));
 }
 
-void ConfigKeys::refuse_unknown(std::span<const std::string_view> also_known) const {
-  const auto is_in = [](const auto& list, const std::string& key) {
-    return std::find(list.begin(), list.end(), key) != list.end();
-  };
+void ConfigKeys::refuse_unknown() const {
   for (const auto& [key, value] : *values_) {
-    if (known_.contains(key) || is_in(also_known, key)) continue;
-    require(is_in(kIgnored, key),
+    if (known_.contains(key) || sets_an_option(key)) continue;
+    require(std::find(kIgnored.begin(), kIgnored.end(), key) != kIgnored.end(),
             "{}: {}: {} is for a key that is not known (--allow-extra ignores it)", path_,
             shown(key), shown_json(value));
   }

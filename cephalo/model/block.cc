@@ -50,14 +50,14 @@ void Block::backward(const BlockCall& call, const BlockFrame& frame, const Block
   const MutableTensorView dmlp = enter_branch(call, call.place + 1, scratch, dx);
   mlp.backward({frame.normed_2, frame.hidden, frame.active, dmlp, scratch.dhidden, scratch.dbranch},
                gradients.mlp);
-  norm_2.backward({frame.middle, frame.moments_2, scratch.dbranch, dx, gradients.norm_2_weight,
-                   gradients.norm_2_bias});
+  norm_2.backward({frame.middle, frame.moments_2, scratch.dbranch, dx, gradients.norm_2.weight,
+                   gradients.norm_2.bias});
   // 1  middle = x + drop(attention(norm_1(x)))       ←  dx, likewise
   const MutableTensorView dattention = enter_branch(call, call.place, scratch, dx);
   attention.backward(*frame.saved, as_sequences(dattention, call),
                      as_sequences(scratch.dbranch, call), *gradients.attention);
-  norm_1.backward({frame.x, frame.moments_1, scratch.dbranch, dx, gradients.norm_1_weight,
-                   gradients.norm_1_bias});
+  norm_1.backward({frame.x, frame.moments_1, scratch.dbranch, dx, gradients.norm_1.weight,
+                   gradients.norm_1.bias});
 }
 
 }  // namespace cephalo

@@ -41,10 +41,10 @@ struct BlockCall {
 
 // Gradients of a block's parameters: added to.
 struct BlockGradients {
-  MutableTensorView norm_1_weight, norm_1_bias;
-  Gradients* attention;
-  MutableTensorView norm_2_weight, norm_2_bias;
-  Mlp::Gradients mlp;
+  LayerNorm::Gradients norm_1 = {};
+  Gradients* attention = nullptr;
+  LayerNorm::Gradients norm_2 = {};
+  Mlp::Gradients mlp = {};
 };
 
 // Room that the way back works in; the same for every block.

@@ -26,10 +26,11 @@ MultiHeadAttentionOptions attention_options(const GptOptions& o, std::uint64_t s
                                       .dropout = o.dropout,
                                       .num_heads = o.num_heads,
                                       .qkv_bias = o.qkv_bias,
+                                      .num_kv_heads = o.num_kv_heads,
                                       .seed = seed,
                                       .form = Form::fused,
                                       .dtype = o.dtype};
-  if (o.positions == Positions::rotary) attention.rotary = o.rotary;
+  if (o.positions == PositionKind::rotary) attention.rotary = o.rotary;
   return attention;
 }
 
@@ -47,7 +48,7 @@ Block make_block(const GptOptions& o, std::uint64_t seed) {
 GptOptions fitting_options(const GptOptions& options) {
   GptOptions checked = checked_options(options, "Gpt");
   const dim_t bytes =
-      checked_mul(parameter_count(checked), static_cast<dim_t>(item_size(checked.dtype)));
+      checked_mul(ParameterList(checked).count(), static_cast<dim_t>(item_size(checked.dtype)));
   constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   if (bytes > physical_memory()) {
     fail(Error::Kind::memory, "Gpt: its parameters need {:.1f} GiB, this machine has {:.1f} GiB",
@@ -58,9 +59,9 @@ GptOptions fitting_options(const GptOptions& options) {
 
 void initialise(GptLayers& model) {
   TorchGenerator generator(model.seed);
-  model.change_each([&](const std::string& name, ParameterKind kind, const MutableTensorView& p) {
-    if (kind == ParameterKind::bias || kind == ParameterKind::norm) {
-      p.fill(kind == ParameterKind::norm && name.ends_with(".weight") ? 1.0 : 0.0);
+  model.change_each([&](const ParameterInfo& info, const MutableTensorView& p) {
+    if (info.kind == ParameterKind::bias || info.kind == ParameterKind::norm) {
+      p.fill(info.is_bias ? 0.0 : 1.0);
       return;
     }
     Tensor drawn = generator.randn(p.shape());
@@ -73,43 +74,13 @@ void initialise(GptLayers& model) {
 
 }  // namespace
 
-GptOptions checked_options(const GptOptions& options, const char* function) {
-  GptOptions o = options;
-  const auto positive = [&](const char* what, dim_t value) {
-    require(value > 0, "{}: {} ({}) must be > 0", function, what, value);
-  };
-  positive("vocab_size", o.vocab_size);
-  positive("context_length", o.context_length);
-  positive("d_model", o.d_model);
-  positive("num_heads", o.num_heads);
-  positive("num_layers", o.num_layers);
-  require(o.d_mlp >= 0, "{}: d_mlp ({}) must be > 0, or 0 for 4 · d_model", function, o.d_mlp);
-  require(o.d_model % o.num_heads == 0, "{}: d_model ({}) must be a multiple of num_heads ({})",
-          function, o.d_model, o.num_heads);
-  require(o.dropout >= 0.0 && o.dropout < 1.0, "{}: dropout ({}) must be in [0, 1)", function,
-          o.dropout);
-  require(o.norm_epsilon > 0.0 && std::isfinite(o.norm_epsilon),
-          "{}: norm_epsilon ({}) must be > 0 and finite", function, o.norm_epsilon);
-  require_type(o.dtype == DType::f32 || o.dtype == DType::f64,
-               "{}: parameters cannot be {}; float32 or float64 is needed", function,
-               name(o.dtype));
-  if (o.positions == Positions::rotary) {
-    require(o.d_model / o.num_heads % 2 == 0, "{}: rotary needs an even head_dim, got {}", function,
-            o.d_model / o.num_heads);
-    require(o.rotary.base > 0.0 && std::isfinite(o.rotary.base),
-            "{}: the base of rotary ({}) must be > 0 and finite", function, o.rotary.base);
-  }
-  if (o.d_mlp == 0) o.d_mlp = checked_mul(4, o.d_model);
-  return o;
-}
-
 GptLayers::GptLayers(const GptOptions& o, std::uint64_t seed_)
     : options(o),
       seed(seed_),
       token(Tensor::empty({o.vocab_size, o.d_model}, o.dtype)),
       norm(o.d_model, o.norm_epsilon, o.dtype) {
   options.seed = seed;
-  if (o.positions == Positions::learned) {
+  if (o.positions == PositionKind::learned) {
     position = Tensor::empty({o.context_length, o.d_model}, o.dtype);
   }
   blocks.reserve(static_cast<std::size_t>(o.num_layers));
@@ -128,7 +99,7 @@ Gpt::Gpt(const GptOptions& options)
 Gpt::Gpt(const GptOptions& options, const ParameterSource& fill)
     : layers_(std::make_unique<GptLayers>(fitting_options(options), options.seed.value_or(0))) {
   layers_->change_each(
-      [&](const std::string& name, ParameterKind, const MutableTensorView& p) { fill(name, p); });
+      [&](const ParameterInfo& info, const MutableTensorView& p) { fill(info.name, p); });
   layers_->version = 0;
 }
 
@@ -156,8 +127,7 @@ GptCache Gpt::new_cache(dim_t batch) const {
   const GptOptions& o = layers_->options;
   GptCache cache;
   for (dim_t l = 0; l < o.num_layers; ++l) {
-    cache.layers.push_back(
-        KVCache::growing({batch, o.num_heads, o.d_model / o.num_heads}, o.dtype));
+    cache.layers.push_back(KVCache::growing({batch, o.num_kv_heads, o.head_dim()}, o.dtype));
   }
   return cache;
 }
@@ -173,13 +143,13 @@ void Gpt::prepare() {
 }
 
 dim_t Gpt::parameter_count() const {
-  return cephalo::parameter_count(layers_->options);
+  return ParameterList(layers_->options).count();
 }
 
 std::vector<GptParameter> Gpt::parameters() const {
   std::vector<GptParameter> list;
-  layers_->each_parameter([&](const std::string& name, ParameterKind kind, const TensorView& p) {
-    list.push_back({name, kind, p});
+  layers_->each_parameter([&](const ParameterInfo& info, const TensorView& value) {
+    list.push_back({info.name, info.kind, value});
   });
   return list;
 }
@@ -202,8 +172,8 @@ void Gpt::update(const std::string& wanted, const TensorView& value) {
 
 void Gpt::update_all(const ParameterChange& change) {
   std::size_t index = 0;
-  layers_->change_each([&](const std::string& name, ParameterKind, const MutableTensorView& p) {
-    change(index++, name, p);
+  layers_->change_each([&](const ParameterInfo& info, const MutableTensorView& p) {
+    change(index++, info.name, p);
   });
 }
 

@@ -3,77 +3,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/layer/multi_head.h"
-#include "cephalo/attention/layer/rotary.h"
 #include "cephalo/core/tensor.h"
-#include "cephalo/model/activation.h"
+#include "cephalo/model/gpt_memory.h"
+#include "cephalo/model/gpt_options.h"
+#include "cephalo/model/parameter_list.h"
 
 namespace cephalo {
 
-// How the model knows where a token stands: a learned vector added to its embedding, or rotary
-// positions in every attention layer.
-enum class Positions { learned, rotary };
-
-struct GptOptions {
-  dim_t vocab_size = 0;
-  dim_t context_length = 0;
-  dim_t d_model = 0;
-  dim_t num_heads = 0;
-  dim_t num_layers = 0;
-  dim_t d_mlp = 0;       // 0: 4 · d_model
-  double dropout = 0.0;  // of embeddings, weights and what a layer adds; in train_pass only
-  bool qkv_bias = true;
-  bool tied_head = true;  // the output head is the token embedding
-  Positions positions = Positions::learned;
-  Rotary rotary = {};  // where positions are rotary
-  Activation activation = Activation::gelu_tanh;
-  double norm_epsilon = 1e-5;
-  std::optional<std::uint64_t> seed = {};  // none: random, and told by seed()
-  DType dtype = DType::f32;                // or f64, for gradient checks
-};
-
-// Sizes of GPT-2 and GPT-3 by their names in presets.h: gpt2-small, gpt2 or 124M, …, gpt3 or 175B.
-GptOptions gpt_preset(const std::string& name);  // an error that lists the names
-const std::vector<std::string>& gpt_preset_names();
-
-// How many numbers such a model learns, without making it; options are checked.
-dim_t parameter_count(const GptOptions& options);
-
-// Bytes that training takes, told before anything is allocated.
-struct GptMemory {
-  dim_t parameters = 0;
-  dim_t gradients = 0;
-  dim_t optimiser = 0;  // of AdamW: two numbers for each parameter
-  dim_t pass = 0;       // of one train_pass: what is kept for the way back, and room to work in
-  dim_t total() const { return parameters + gradients + optimiser + pass; }
-};
-GptMemory memory_bytes(const GptOptions& options, dim_t batch, dim_t tokens);
-
-// What a parameter is. Weight decay is for matrices that multiply. Biases and norms are no scale to
-// shrink, and rows of an embedding that a batch does not hold would fade without having been wrong;
-// that goes for the token embedding when it is the output head as well.
-enum class ParameterKind { matrix, bias, norm, embedding };
-inline bool is_decayed(ParameterKind kind) {
-  return kind == ParameterKind::matrix;
-}
-
-// One learned tensor. Names are those of a Hugging Face GPT-2 file:
-//   transformer.wte.weight                [vocab_size, d_model]
-//   transformer.wpe.weight                [context_length, d_model], with learned positions
-//   transformer.h.N.ln_1.weight, .bias    [d_model]
-//   transformer.h.N.attn.c_attn.weight    [3 · d_model, d_model], .bias with qkv_bias
-//   transformer.h.N.attn.c_proj.weight    [d_model, d_model], .bias
-//   transformer.h.N.ln_2.weight, .bias
-//   transformer.h.N.mlp.c_fc.weight       [d_mlp, d_model], .bias
-//   transformer.h.N.mlp.c_proj.weight     [d_model, d_mlp], .bias
-//   transformer.ln_f.weight, .bias
-//   lm_head.weight                        [vocab_size, d_model], without tied_head
-// Matrices are as they are stored: dense, [out, in]. The file has them the other way round.
+// One learned tensor: parameter_list.h describes them. Matrices are as they are stored: dense,
+// [out, in].
 struct GptParameter {
   std::string name;
   ParameterKind kind;
@@ -147,7 +90,7 @@ class Gpt {
   double loss_pass(const TensorView& ids, const LogitsLoss& loss,
                    const PassOptions& options = {}) const;
 
-  const GptOptions& options() const;  // with d_mlp filled in
+  const GptOptions& options() const;  // with num_kv_heads and d_mlp filled in
   std::uint64_t seed() const;
   const MultiHeadAttention& attention(dim_t layer) const;
   GptCache new_cache(dim_t batch) const;
@@ -157,7 +100,7 @@ class Gpt {
   std::uint64_t version() const;  // grows with every update
 
   dim_t parameter_count() const;
-  std::vector<GptParameter> parameters() const;  // in the order of the list above
+  std::vector<GptParameter> parameters() const;  // in the order of parameter_list
   TensorView parameter(const std::string& name) const;
   void update(const std::string& name, const TensorView& value);  // same shape
 

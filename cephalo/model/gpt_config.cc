@@ -1,61 +1,89 @@
 #include "cephalo/model/gpt_config.h"
 
 #include <array>
+#include <string_view>
 #include <utility>
 
 #include "cephalo/attention/layer/layer_config.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/io/config_keys.h"
 #include "cephalo/io/json.h"
+#include "cephalo/model/families.h"
 
 namespace cephalo {
 namespace {
 
-void read_dropout(ConfigKeys& keys, const ConfigOptions& options, GptOptions& o) {
-  const std::optional<double> rates[] = {keys.probability({"resid_pdrop", "drop_rate"}),
-                                         keys.probability({"embd_pdrop"}),
-                                         keys.probability({"attn_pdrop"})};
-  o.dropout = rates[0].value_or(0.0);
-  for (const std::optional<double>& rate : rates) {
-    if (!rate || *rate == o.dropout || options.warnings == nullptr) continue;
+// What configurations call an activation; the first word for each is the one that is written.
+constexpr const char* kActivationWords[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu"};
+constexpr std::array kActivations = {Activation::gelu_tanh, Activation::gelu_tanh,
+                                     Activation::gelu_tanh, Activation::gelu_erf};
+
+const char* word_of(Activation activation) {
+  for (std::size_t k = 0; k < kActivations.size(); ++k) {
+    if (kActivations[k] == activation) return kActivationWords[k];
+  }
+  fail(Error::Kind::value, "config.json has no word for the activation {}", name(activation));
+}
+
+// Fields from keys, each by its type and range; what the keys do not say stays as it is.
+struct FieldReader {
+  void operator()(const OptionField& field, dim_t& value) const {
+    value = field.range == OptionField::Range::size ? keys.needed(field.name)
+                                                    : keys.whole(field.name, 1).value_or(value);
+  }
+  void operator()(const OptionField& field, double& value) const {
+    value = (field.range == OptionField::Range::share ? keys.probability(field.name)
+                                                      : keys.positive(field.name))
+                .value_or(value);
+  }
+  void operator()(const OptionField& field, bool& value) const {
+    value = keys.boolean(field.name).value_or(value);
+  }
+  void operator()(const OptionField& field, PositionKind& value) const {
+    const std::optional<std::size_t> which = keys.word(field.name, words_of(value));
+    if (which) value = static_cast<PositionKind>(*which);
+  }
+  void operator()(const OptionField& field, Activation& value) const {
+    const std::optional<std::size_t> which = keys.word(field.name, kActivationWords);
+    if (which) value = kActivations.at(*which);
+  }
+  void operator()(const OptionField&, Rotary& value) const {
+    value.base = keys.positive("rotary_base").value_or(value.base);
+    value.interleaved = keys.boolean("rotary_interleaved").value_or(value.interleaved);
+  }
+  // Not a file's to say: a model that is read has no seed, and whoever reads it chooses the type.
+  void operator()(const OptionField&, std::optional<std::uint64_t>&) const {}
+  void operator()(const OptionField&, DType&) const {}
+
+  ConfigKeys& keys;
+};
+
+// A model of ours has one dropout, others have three.
+void compare_dropouts(ConfigKeys& keys, const ConfigOptions& options, double dropout) {
+  const std::optional<double> others[] = {keys.probability("dropout of embeddings"),
+                                          keys.probability("dropout of attention")};
+  for (const std::optional<double>& rate : others) {
+    if (!rate || *rate == dropout || options.warnings == nullptr) continue;
     options.warnings->push_back(
         format_text("{}: embd_pdrop and attn_pdrop differ from resid_pdrop ({}), which is used for "
                     "all in training",
-                    keys.path(), o.dropout));
+                    keys.path(), dropout));
     return;
   }
-}
-
-Activation read_activation(ConfigKeys& keys) {
-  constexpr std::array kMeanings = {Activation::gelu_tanh, Activation::gelu_tanh,
-                                    Activation::gelu_tanh, Activation::gelu_erf};
-  const auto which =
-      keys.word("activation_function", {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu"});
-  return which ? kMeanings.at(*which) : Activation::gelu_tanh;
 }
 
 // Every key of a GPT's.
 GptConfig read_keys(ConfigKeys& keys, const ConfigOptions& options) {
   GptConfig config;
   GptOptions& o = config.options;
-  o.vocab_size = keys.needed({"vocab_size"});
-  const LayerConfig attention = read_layer_config(keys);
-  o.context_length = attention.context_length;
-  o.d_model = attention.d_model;
-  o.num_heads = attention.num_heads;
-  o.positions = attention.rotary ? Positions::rotary : Positions::learned;
-  o.rotary = attention.rotary.value_or(Rotary{});
-  o.num_layers = keys.needed({"n_layer", "n_layers"});
-  o.d_mlp = keys.whole({"n_inner"}, 1).value_or(0);
-  read_dropout(keys, options, o);
-  o.norm_epsilon = keys.positive("layer_norm_epsilon").value_or(o.norm_epsilon);
-  o.activation = read_activation(keys);
-  o.qkv_bias = keys.boolean("qkv_bias").value_or(true);
-  config.tied_head = keys.boolean("tie_word_embeddings");
-  o.tied_head = config.tied_head.value_or(true);
+  refuse_other_models(keys);
+  for_fields(o, FieldReader{keys});
+  static_cast<void>(read_layer_config(keys));  // sizes that do not fit each other
+  compare_dropouts(keys, options, o.dropout);
+  config.tied_head = keys.boolean("tied_head");
   for (auto& [key, id] : {std::pair{"bos_token_id", &config.bos_token_id},
                           std::pair{"eos_token_id", &config.eos_token_id}}) {
-    *id = keys.whole({key}, 0);
+    *id = keys.whole(key, 0);
     // Sizes of the tokenizer and of the model are set in different places; GPT-2's default ids
     // stand in configurations of smaller vocabularies.
     if (*id && **id >= o.vocab_size) id->reset();
@@ -63,6 +91,48 @@ GptConfig read_keys(ConfigKeys& keys, const ConfigOptions& options) {
   config.add_bos_token = keys.boolean("add_bos_token").value_or(false) && config.bos_token_id;
   if (!options.allow_extra) keys.refuse_unknown();
   return config;
+}
+
+// Values by the options that keys are looked up with.
+struct FieldWriter {
+  void operator()(const OptionField& field, dim_t value) const { values[field.name] = value; }
+  void operator()(const OptionField& field, double value) const { values[field.name] = value; }
+  void operator()(const OptionField& field, bool value) const { values[field.name] = value; }
+  void operator()(const OptionField& field, PositionKind value) const {
+    values[field.name] = name(value);
+  }
+  void operator()(const OptionField& field, Activation value) const {
+    values[field.name] = word_of(value);
+  }
+  void operator()(const OptionField&, const Rotary& value) const {
+    values["rotary_base"] = value.base;
+    values["rotary_interleaved"] = value.interleaved;
+  }
+  void operator()(const OptionField&, const std::optional<std::uint64_t>&) const {}
+  void operator()(const OptionField&, DType) const {}  // of the file, not of the model
+
+  nlohmann::json& values;
+};
+
+// What a model's keys say; a value that goes without saying is left out.
+nlohmann::json values_of(const GptConfig& config, const GptOptions& o, DType dtype) {
+  nlohmann::json values;
+  for_fields(o, FieldWriter{values});
+  values["dropout of embeddings"] = o.dropout;
+  values["dropout of attention"] = o.dropout;
+  if (o.num_kv_heads == o.num_heads) values.erase("num_kv_heads");
+  if (o.positions != PositionKind::rotary) {
+    values.erase("rotary_base");
+    values.erase("rotary_interleaved");
+  }
+  values["dtype"] = dtype == DType::bf16  ? "bfloat16"
+                    : dtype == DType::f16 ? "float16"
+                                          : name(dtype);
+  // Without a word about them transformers takes GPT-2's own.
+  values["bos_token_id"] = config.bos_token_id ? nlohmann::json(*config.bos_token_id) : nullptr;
+  values["eos_token_id"] = config.eos_token_id ? nlohmann::json(*config.eos_token_id) : nullptr;
+  if (config.add_bos_token) values["add_bos_token"] = true;
+  return values;
 }
 
 }  // namespace
@@ -79,37 +149,15 @@ GptConfig read_gpt_config(const std::string& path, const ConfigOptions& options)
 }
 
 std::string gpt_config_json(const GptConfig& config, DType dtype) {
-  const GptOptions& o = config.options;
-  const bool is_gpt2 = o.positions == Positions::learned && o.qkv_bias;
-  nlohmann::ordered_json json = {
-      {"model_type", is_gpt2 ? "gpt2" : "cephalo"},
-      {"architectures", {is_gpt2 ? "GPT2LMHeadModel" : "CephaloGpt"}},
-      {"vocab_size", o.vocab_size},
-      {"n_positions", o.context_length},
-      {"n_embd", o.d_model},
-      {"n_head", o.num_heads},
-      {"n_layer", o.num_layers},
-      {"n_inner", o.d_mlp == 0 ? 4 * o.d_model : o.d_mlp},
-      {"activation_function", o.activation == Activation::gelu_erf ? "gelu" : "gelu_new"},
-      {"layer_norm_epsilon", o.norm_epsilon},
-      {"resid_pdrop", o.dropout},
-      {"embd_pdrop", o.dropout},
-      {"attn_pdrop", o.dropout},
-      {"tie_word_embeddings", o.tied_head},
-      {"torch_dtype", dtype == DType::bf16  ? "bfloat16"
-                      : dtype == DType::f16 ? "float16"
-                                            : name(dtype)}};
-  // Without a word about them transformers takes GPT-2's own.
-  json["bos_token_id"] = config.bos_token_id ? nlohmann::json(*config.bos_token_id) : nullptr;
-  json["eos_token_id"] = config.eos_token_id ? nlohmann::json(*config.eos_token_id) : nullptr;
-  if (config.add_bos_token) json["add_bos_token"] = true;
-  if (!is_gpt2) {
-    json["qkv_bias"] = o.qkv_bias;
-    json["positions"] = o.positions == Positions::rotary ? "rotary" : "learned";
-    if (o.positions == Positions::rotary) {
-      json["rotary_base"] = o.rotary.base;
-      json["rotary_interleaved"] = o.rotary.interleaved;
-    }
+  const GptOptions o = checked_options(config.options, "gpt_config_json");
+  const Family& family = family_of(o);
+  const nlohmann::json values = values_of(config, o, dtype);
+  nlohmann::ordered_json json = {{"model_type", family.model_type},
+                                 {"architectures", {family.architecture}}};
+  for (const ConfigKey& key : family.keys()) {
+    if (key.ours && !family.writes_ours) continue;
+    const auto value = values.find(key.option);
+    if (value != values.end()) json[key.names.front()] = *value;
   }
   return json.dump(2) + "\n";
 }

@@ -19,8 +19,8 @@ struct GptConfig {
 
 // json: config.json of a Hugging Face GPT-2 (n_embd n_head n_layer n_positions vocab_size …) or
 // the book's names (emb_dim n_heads n_layers context_length drop_rate qkv_bias). Models of our own
-// have keys more: positions ("learned", "rotary"), rotary_base, rotary_interleaved, qkv_bias, and
-// add_bos_token, as a tokenizer's configuration has it.
+// have keys more: positions ("learned", "rotary"), rotary_base, rotary_interleaved, qkv_bias,
+// num_kv_heads, and add_bos_token, as a tokenizer's configuration has it.
 //
 // Every key is known, or an error: one that nobody looks at may be one that changes the arithmetic.
 // `allow_extra` lets unknown ones pass. `path` begins the messages, which name key, value and rule.
@@ -34,8 +34,9 @@ GptConfig parse_gpt_config(const std::string& json, const std::string& path,
 // The same read from a file of at most 1 MiB.
 GptConfig read_gpt_config(const std::string& path, const ConfigOptions& options = {});
 
-// config.json that says this. A model that is no GPT-2 (rotary positions, no qkv_bias) has another
-// model_type, so that other programs refuse it instead of misreading it.
+// config.json that says this. A model that is not a GPT-2 (rotary positions, no qkv_bias, shared
+// heads of keys and values) has another model_type, so that other programs refuse it instead of
+// misreading it.
 std::string gpt_config_json(const GptConfig& config, DType dtype);
 
 }  // namespace cephalo

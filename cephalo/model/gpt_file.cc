@@ -7,103 +7,21 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/views.h"
 #include "cephalo/io/safetensors.h"
-#include "cephalo/model/gpt_layers.h"
+#include "cephalo/model/families.h"
+#include "cephalo/model/file_names.h"
 
 namespace cephalo {
 namespace {
 
 using Entry = SafetensorsFile::Entry;
-constexpr const char* kRoot = "transformer.";
 constexpr const char* kOneFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-
-// Where a parameter lies in a file: whole, or as neighbouring parts (W_query, W_key, W_value).
-struct Place {
-  std::vector<std::string> names;
-  bool transposed = false;  // stored in × out
-};
-
-// name without `prefix`, or the whole name
-std::string without(const std::string& name, std::string_view prefix) {
-  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-}
-
-// GPT-2's own linear layers are the ones that begin with c_; the head is one of PyTorch's.
-Place hugging_face_place(const std::string& name, const std::string& root) {
-  const bool across = name.find(".c_") != std::string::npos && name.ends_with(".weight");
-  return {{name == "lm_head.weight" ? name : root + without(name, kRoot)}, across};
-}
-
-// "transformer.h.N.attn.c_attn.weight" -> "trf_blocks.N." and "attn.c_attn", "weight"
-Place book_place(const std::string& name) {
-  static const std::map<std::string, std::vector<std::string>> kNames = {
-      {"wte", {"tok_emb"}},
-      {"wpe", {"pos_emb"}},
-      {"ln_f", {"final_norm"}},
-      {"lm_head", {"out_head"}},
-      {"ln_1", {"norm1"}},
-      {"ln_2", {"norm2"}},
-      {"attn.c_attn", {"att.W_query", "att.W_key", "att.W_value"}},
-      {"attn.c_proj", {"att.out_proj"}},
-      {"mlp.c_fc", {"ff.layers.0"}},
-      {"mlp.c_proj", {"ff.layers.2"}}};
-  std::string rest = without(name, kRoot);
-  std::string prefix;
-  if (rest.starts_with("h.")) {
-    const std::size_t dot = rest.find('.', 2);
-    prefix = "trf_blocks." + rest.substr(2, dot - 1);
-    rest = rest.substr(dot + 1);
-  }
-  const std::size_t dot = rest.rfind('.');
-  const std::string module = rest.substr(0, dot);
-  std::string part = rest.substr(dot + 1);
-  if (module.starts_with("ln_")) part = part == "weight" ? "scale" : "shift";
-  Place place;
-  for (const std::string& each : kNames.at(module)) {
-    place.names.push_back(prefix + each + "." + part);
-  }
-  return place;
-}
-
-// Buffers that PyTorch's classes register: masks, of no use here.
-bool is_buffer(const std::string& name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
-         name.ends_with(".att.mask");
-}
-
-// Every parameter of such a model by name and shape, without making it.
-template <typename Visit>
-void for_expected(const GptOptions& o, const Visit& visit) {
-  const std::string root = kRoot;
-  const dim_t d = o.d_model;
-  visit(root + "wte.weight", Shape{o.vocab_size, d});
-  if (o.positions == Positions::learned) {
-    visit(root + "wpe.weight", Shape{o.context_length, d});
-  }
-  for (dim_t l = 0; l < o.num_layers; ++l) {
-    const std::string prefix = format_text("{}h.{}.", root, l);
-    const auto linear = [&](const char* name, dim_t out, dim_t in, bool bias) {
-      visit(prefix + name + ".weight", Shape{out, in});
-      if (bias) visit(prefix + name + ".bias", Shape{out});
-    };
-    for (const char* norm : {"ln_1.weight", "ln_1.bias"}) visit(prefix + norm, Shape{d});
-    linear("attn.c_attn", checked_mul(3, d), d, o.qkv_bias);
-    linear("attn.c_proj", d, d, true);
-    for (const char* norm : {"ln_2.weight", "ln_2.bias"}) visit(prefix + norm, Shape{d});
-    linear("mlp.c_fc", o.d_mlp, d, true);
-    linear("mlp.c_proj", d, o.d_mlp, true);
-  }
-  visit(root + "ln_f.weight", Shape{d});
-  visit(root + "ln_f.bias", Shape{d});
-  if (!o.tied_head) visit("lm_head.weight", Shape{o.vocab_size, d});
-}
 
 MutableTensorView transposed(const MutableTensorView& t) {
   return {t.mutable_data(), t.dtype(), {t.dim(1), t.dim(0)}, {t.strides()[1], t.strides()[0]}};
@@ -116,40 +34,40 @@ dim_t count_not_finite(const TensorView& t) {
   return t.dtype() == DType::f64 ? count(t.data_as<double>()) : count(t.data_as<float>());
 }
 
+// The habit whose name for the token embedding is there; null: none.
+template <typename Has>
+const FileNames* names_in(const Has& has) {
+  for (const FileNames* names : all_file_names()) {
+    if (has(file_name(*names, ModelPart::token_embedding))) return names;
+  }
+  return nullptr;
+}
+
 // The parameters' file of a folder, under one kind of names.
 class GptFile {
  public:
   explicit GptFile(SafetensorsFile&& file) : file_(std::move(file)) {
     for (const Entry& entry : file_.entries()) entries_[entry.name] = &entry;
-    if (entries_.contains("tok_emb.weight")) {
-      names_ = GptNames::book;
-    } else if (entries_.contains("transformer.wte.weight")) {
-      root_ = kRoot;
-    } else {
-      require(entries_.contains("wte.weight"),
-              "{}: is no GPT-2: it holds none of transformer.wte.weight, wte.weight and "
-              "tok_emb.weight",
-              file_.path());
-    }
+    names_ = names_in([&](const std::string& name) { return entries_.contains(name); });
+    require(names_ != nullptr,
+            "{}: is no GPT-2: it holds none of transformer.wte.weight, wte.weight and "
+            "tok_emb.weight",
+            file_.path());
   }
 
-  Place place_of(const std::string& name) const {
-    return names_ == GptNames::book ? book_place(name) : hugging_face_place(name, root_);
-  }
-  std::string head_name() const {
-    return names_ == GptNames::book ? "out_head.weight" : "lm_head.weight";
-  }
+  std::string head_name() const { return file_name(*names_, ModelPart::head); }
   bool has_head() const { return entries_.contains(head_name()); }
-  GptNames names() const { return names_; }
+  const FileNames& names() const { return *names_; }
   const std::string& path() const { return file_.path(); }
 
-  // The entries of a parameter of that shape, [out, in] for a matrix: all there, all fitting.
-  std::vector<const Entry*> entries_of(const Place& place, const Shape& shape) const {
-    Shape wanted = shape;
-    if (place.transposed) std::swap(wanted[0], wanted[1]);
-    if (place.names.size() > 1) wanted[0] /= static_cast<dim_t>(place.names.size());
+  // The entries of a parameter: all there, all fitting.
+  std::vector<const Entry*> entries_of(const FilePlace& place, const Shape& shape) const {
     std::vector<const Entry*> found;
-    for (const std::string& name : place.names) {
+    for (std::size_t k = 0; k < place.names.size(); ++k) {
+      const std::string& name = place.names[k];
+      Shape wanted = shape;
+      wanted[0] = place.rows[k];
+      if (place.transposed) std::swap(wanted[0], wanted[1]);
       const auto at = entries_.find(name);
       require(at != entries_.end(), "{}: {}: is missing; config.json asks for it", path(), name);
       require(at->second->shape == wanted, "{}: {}: has shape {}, config.json makes it {}", path(),
@@ -162,15 +80,15 @@ class GptFile {
   }
 
   // -> bytes read. `to`: [out, in], or [width]
-  std::int64_t read(const Place& place, const MutableTensorView& to) const {
+  std::int64_t read(const FilePlace& place, const MutableTensorView& to) const {
     const std::vector<const Entry*> parts = entries_of(place, to.shape());
-    const dim_t rows = to.dim(0) / std::ssize(parts);
     std::int64_t bytes = 0;
+    dim_t first = 0;
     for (std::size_t k = 0; k < parts.size(); ++k) {
-      const auto first = static_cast<dim_t>(k) * rows;
-      const MutableTensorView part = to.slice(0, first, first + rows);
+      const MutableTensorView part = to.slice(0, first, first + place.rows[k]);
       file_.read_into(*parts[k], place.transposed ? transposed(part) : part);
       bytes += parts[k]->end - parts[k]->begin;
+      first += place.rows[k];
     }
     return bytes;
   }
@@ -195,37 +113,39 @@ class GptFile {
  private:
   SafetensorsFile file_;
   std::map<std::string, const Entry*> entries_;
-  GptNames names_ = GptNames::hugging_face;
-  std::string root_;
+  const FileNames* names_;
 };
-
-// Compares names and shapes; -> bytes that will be read.
-std::int64_t check_file(const GptFile& file, const GptOptions& o, bool allow_extra) {
-  std::set<std::string> used;
-  std::int64_t bytes = 0;
-  for_expected(o, [&](const std::string& name, const Shape& shape) {
-    const Place place = file.place_of(name);
-    for (const Entry* entry : file.entries_of(place, shape)) bytes += entry->end - entry->begin;
-    used.insert(place.names.begin(), place.names.end());
-  });
-  if (!allow_extra) file.refuse_extra(used);
-  return bytes;
-}
 
 // config.json as it applies to a file, whose names and shapes fit it.
 struct CheckedConfig {
   GptConfig config;
-  std::int64_t bytes;  // that will be read
+  std::map<std::string, FilePlace> places;  // of each parameter, by its own name
+  std::int64_t bytes = 0;                   // that will be read
 };
 
+// Compares names and shapes, and notes where each parameter is.
+void check_file(const GptFile& file, bool allow_extra, CheckedConfig& checked) {
+  std::set<std::string> used;
+  for (const ParameterInfo& p : ParameterList(checked.config.options)) {
+    const FilePlace place = place_in(file.names(), p);
+    for (const Entry* entry : file.entries_of(place, p.shape)) {
+      checked.bytes += entry->end - entry->begin;
+    }
+    used.insert(place.names.begin(), place.names.end());
+    checked.places.emplace(p.name, place);
+  }
+  if (!allow_extra) file.refuse_extra(used);
+}
+
 CheckedConfig checked_config(const GptFile& file, GptConfig config, const LoadGptOptions& options) {
-  // The book's own files always have a head of their own.
-  if (!config.tied_head && file.names() == GptNames::book) {
+  if (!config.tied_head && file.names().always_head) {
     config.options.tied_head = !file.has_head();
   }
   config.options.dtype = options.dtype;
   config.options = checked_options(config.options, "load_gpt");
-  return {config, check_file(file, config.options, options.allow_extra)};
+  CheckedConfig checked{.config = config, .places = {}};
+  check_file(file, options.allow_extra, checked);
+  return checked;
 }
 
 LoadedGpt load_from(const GptFile& file, const GptConfig& found, const LoadGptOptions& options,
@@ -234,7 +154,7 @@ LoadedGpt load_from(const GptFile& file, const GptConfig& found, const LoadGptOp
   const GptConfig& config = checked.config;
   std::int64_t done = 0;
   Gpt model(config.options, [&](const std::string& name, const MutableTensorView& to) {
-    done += file.read(file.place_of(name), to);
+    done += file.read(checked.places.at(name), to);
     if (options.progress) options.progress(done, checked.bytes);
     const dim_t bad = count_not_finite(to);
     if (bad == 0) return;
@@ -243,11 +163,17 @@ LoadedGpt load_from(const GptFile& file, const GptConfig& found, const LoadGptOp
     if (options.strict) fail(Error::Kind::value, "{}", message);
     if (warnings != nullptr) warnings->push_back(message);
   });
-  if (config.options.tied_head) file.check_tied_head(model.parameter("transformer.wte.weight"));
+  if (config.options.tied_head) {
+    file.check_tied_head(model.parameter(own_name(ModelPart::token_embedding)));
+  }
   return {std::move(model), config};
 }
 
 }  // namespace
+
+bool is_gpt_file(const SafetensorsFile& file) {
+  return names_in([&](const std::string& name) { return file.find(name) != nullptr; }) != nullptr;
+}
 
 std::string gpt_parameters_path(const std::string& folder) {
   const std::filesystem::path root(folder);
@@ -293,28 +219,36 @@ struct FileTensors {
   std::vector<Tensor> converted;
 };
 
-FileTensors file_tensors(const Gpt& model, const SaveGptOptions& options) {
-  FileTensors tensors;
-  std::vector<GptParameter> parameters = model.parameters();
-  if (options.names == GptNames::book && model.options().tied_head) {
-    parameters.push_back(
-        {"lm_head.weight", ParameterKind::matrix, model.parameter("transformer.wte.weight")});
-  }
-  tensors.converted.reserve(3 * parameters.size());
-  for (const GptParameter& p : parameters) {
-    const Place place =
-        options.names == GptNames::book ? book_place(p.name) : hugging_face_place(p.name, kRoot);
-    const dim_t rows = p.value.dim(0) / std::ssize(place.names);
-    for (std::size_t k = 0; k < place.names.size(); ++k) {
-      const auto first = static_cast<dim_t>(k) * rows;
-      TensorView part = p.value.slice(0, first, first + rows);
-      if (place.transposed) part = transpose(part, 0, 1);
-      if (part.dtype() != options.dtype) {
-        tensors.converted.push_back(Tensor::copy(part, options.dtype));
-        part = tensors.converted.back();
-      }
-      tensors.list.emplace_back(place.names[k], part);
+// A parameter under the names of a file, in parts where it has several.
+void add_parameter(const FileNames& names, const ParameterInfo& p, const TensorView& value,
+                   DType dtype, FileTensors& tensors) {
+  const FilePlace place = place_in(names, p);
+  dim_t first = 0;
+  for (std::size_t k = 0; k < place.names.size(); ++k) {
+    TensorView part = value.slice(0, first, first + place.rows[k]);
+    first += place.rows[k];
+    if (place.transposed) part = transpose(part, 0, 1);
+    if (part.dtype() != dtype) {
+      tensors.converted.push_back(Tensor::copy(part, dtype));
+      part = tensors.converted.back();
     }
+    tensors.list.emplace_back(place.names[k], part);
+  }
+}
+
+FileTensors file_tensors(const Gpt& model, const SaveGptOptions& options) {
+  GptOptions o = model.options();
+  const FileNames& names = options.names == GptNames::book ? kBookNames : *family_of(o).names;
+  if (names.always_head) o.tied_head = false;
+  const std::vector<GptParameter> parameters = model.parameters();
+  FileTensors tensors;
+  tensors.converted.reserve(3 * (parameters.size() + 1));  // pointed at
+  std::size_t k = 0;
+  for (const ParameterInfo& p : ParameterList(o)) {
+    // A head that is not the model's own comes last: the token embedding once more, the first.
+    const TensorView& value = parameters[k < parameters.size() ? k : 0].value;
+    add_parameter(names, p, value, options.dtype, tensors);
+    ++k;
   }
   return tensors;
 }
@@ -362,7 +296,7 @@ void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions&
   std::filesystem::create_directories(root, error);
   if (error) fail(Error::Kind::io, "{}: {}", folder, error.message());
   const bool sharded = options.shard_bytes > 0;
-  // Beside each other the two would say which of them is meant to nobody.
+  // With both files present, no reader could tell which one to use.
   const std::filesystem::path other = root / (sharded ? kOneFile : kIndexFile);
   require(options.replace || !std::filesystem::exists(other, error),
           "{}: exists already, in another form than the one to be written", other.string());

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/io/safetensors.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/model/gpt_config.h"
 
@@ -36,6 +37,7 @@ LoadedGpt load_gpt(const std::string& folder, const LoadGptOptions& options = {}
 // shapes of the file compared with it. An error where load_gpt would refuse.
 GptConfig inspect_gpt(const std::string& folder, const LoadGptOptions& options = {});
 std::string gpt_parameters_path(const std::string& folder);  // the file, or the index of several
+bool is_gpt_file(const SafetensorsFile& file);  // does it hold a token embedding by any known name?
 
 // load_gpt from the contents of config.json and of model.safetensors; messages call them by `name`
 // and these.

@@ -1,7 +1,5 @@
 #include <cstring>
 #include <iterator>
-#include <type_traits>
-#include <utility>
 
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
@@ -11,37 +9,22 @@
 namespace cephalo {
 
 GptGradientTensors::GptGradientTensors(const GptLayers& model) {
-  attention.reserve(model.blocks.size());
-  const auto keep = [&](const std::string& name, ParameterKind, const auto& value) {
-    names.push_back(name);
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, Tensor>) {
-      memory.push_back(Tensor::zeros(value.shape(), value.dtype()));
-      all.push_back(memory.back().mutable_view());
-    } else {
-      all.push_back(value);
-    }
-  };
-  walk_parameters(model, keep, [&](const MultiHeadAttention& layer, const auto& each) {
-    Gradients& mine = attention.emplace_back(layer.new_gradients());
-    for (const NamedParameter& p : mine.named()) each(p.name, mine.find(p.name));
-  });
-  tables.token = find("transformer.wte.weight");
-  if (model.position.numel() > 0) tables.position = find("transformer.wpe.weight");
-  norm_weight = find("transformer.ln_f.weight");
-  norm_bias = find("transformer.ln_f.bias");
-  head = model.options.tied_head ? tables.token : find("lm_head.weight");
-  for (std::size_t l = 0; l < model.blocks.size(); ++l) {
-    const auto of_block = [&](const char* name) {
-      return find(format_text("transformer.h.{}.{}", l, name));
-    };
-    blocks.push_back({of_block("ln_1.weight"),
-                      of_block("ln_1.bias"),
-                      &attention[l],
-                      of_block("ln_2.weight"),
-                      of_block("ln_2.bias"),
-                      {of_block("mlp.c_fc.weight"), of_block("mlp.c_fc.bias"),
-                       of_block("mlp.c_proj.weight"), of_block("mlp.c_proj.bias")}});
+  attention.reserve(model.blocks.size());  // pointed at
+  for (const Block& block : model.blocks) {
+    attention.push_back(block.attention.new_gradients());
+    blocks.push_back({.attention = &attention.back()});
   }
+  for (const ParameterInfo& p : ParameterList(model.options)) {
+    names.push_back(p.name);
+    if (is_in_attention(p.part)) {
+      all.push_back(attention[static_cast<std::size_t>(p.layer)].find(name_in_layer(p)));
+    } else {
+      memory.push_back(Tensor::zeros(p.shape, model.options.dtype));
+      all.push_back(memory.back().mutable_view());
+      tensor_of(*this, p) = all.back();
+    }
+  }
+  if (model.options.tied_head) head = token;
 }
 
 MutableTensorView GptGradientTensors::find(const std::string& wanted) const {
@@ -55,11 +38,11 @@ MutableTensorView GptGradientTensors::find(const std::string& wanted) const {
 bool GptGradientTensors::fits(const GptLayers& model) const {
   std::size_t k = 0;
   bool same = true;
-  model.each_parameter([&](const std::string& name, ParameterKind, const TensorView& p) {
-    same = same && k < all.size() && names[k] == name && all[k].shape() == p.shape() &&
-           all[k].dtype() == p.dtype();
+  for (const ParameterInfo& p : ParameterList(model.options)) {
+    same = same && k < all.size() && names[k] == p.name && all[k].shape() == p.shape &&
+           all[k].dtype() == model.options.dtype;
     ++k;
-  });
+  }
   return same && k == all.size();
 }
 

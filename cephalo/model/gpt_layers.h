@@ -2,18 +2,15 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cephalo/embed/embedding.h"
 #include "cephalo/model/block.h"
 #include "cephalo/model/gpt.h"
+#include "cephalo/model/parameter_list.h"
 
 // What is behind Gpt; not for users of the library.
 namespace cephalo {
-
-// Throws unless such a model can be; -> the same with d_mlp filled in.
-GptOptions checked_options(const GptOptions& options, const char* function);
 
 struct GptLayers {
   GptLayers(const GptOptions& options, std::uint64_t seed);  // parameters undefined
@@ -21,7 +18,7 @@ struct GptLayers {
   EmbeddingTables tables() const { return {token, position}; }
   TensorView head_weight() const { return options.tied_head ? token : head; }
 
-  // Calls visit(name, kind, value) for every parameter in the order that gpt.h lists.
+  // Calls visit(info, value) for every parameter in the order of parameter_list.
   template <typename Visit>
   void each_parameter(const Visit& visit) const;
   // The same to write to: a new version, and what was laid out is dropped.
@@ -41,14 +38,17 @@ struct GptLayers {
   std::optional<PackedLinear> packed_head;
 };
 
+// Members are called as those of GptLayers, which tensor_of relies on.
 struct GptGradientTensors {
   explicit GptGradientTensors(const GptLayers& model);
   MutableTensorView find(const std::string& name) const;  // or an error
   bool fits(const GptLayers& model) const;
 
+  EmbeddingGradients tables() const { return {token, position}; }
+
+  MutableTensorView token, position;
   std::vector<BlockGradients> blocks;
-  EmbeddingGradients tables;
-  MutableTensorView norm_weight, norm_bias;
+  LayerNorm::Gradients norm;
   MutableTensorView head;  // that of the token embedding when it is the head
 
   std::vector<std::string> names;
@@ -57,46 +57,40 @@ struct GptGradientTensors {
   std::vector<Tensor> memory;  // of all but attention's
 };
 
-// What a parameter of the attention layer is called in a GPT-2 file.
-inline std::string file_name_of(const std::string& attention_name) {
-  const bool out = attention_name.starts_with("out_proj.");
-  return (out ? "attn.c_proj" : "attn.c_attn") + attention_name.substr(attention_name.find('.'));
+// The tensor of a parameter outside of attention. Model: GptLayers, const or not, or
+// GptGradientTensors.
+template <typename Model>
+auto& tensor_of(Model& model, const ParameterInfo& p) {
+  const auto either = [&](auto& weight, auto& bias) -> auto& {
+    return p.is_bias ? bias : weight;
+  };
+  if (p.part == ModelPart::token_embedding) return model.token;
+  if (p.part == ModelPart::position_embedding) return model.position;
+  if (p.part == ModelPart::head) return model.head;
+  if (p.part == ModelPart::last_norm) return either(model.norm.weight, model.norm.bias);
+  auto& block = model.blocks[static_cast<std::size_t>(p.layer)];
+  if (p.part == ModelPart::norm_1) return either(block.norm_1.weight, block.norm_1.bias);
+  if (p.part == ModelPart::norm_2) return either(block.norm_2.weight, block.norm_2.bias);
+  if (p.part == ModelPart::mlp_fc) return either(block.mlp.fc_weight, block.mlp.fc_bias);
+  return either(block.mlp.proj_weight, block.mlp.proj_bias);
 }
 
-// One walk for all: Model is GptLayers or const GptLayers, `attention` visits one such layer.
-template <typename Model, typename Visit, typename Attention>
-void walk_parameters(Model& model, const Visit& visit, const Attention& attention) {
-  using Kind = ParameterKind;
-  const std::string root = "transformer.";
-  const auto norm = [&](const std::string& prefix, auto& each) {
-    visit(prefix + ".weight", Kind::norm, each.weight);
-    visit(prefix + ".bias", Kind::norm, each.bias);
-  };
-  visit(root + "wte.weight", Kind::embedding, model.token);
-  if (model.position.numel() > 0) visit(root + "wpe.weight", Kind::embedding, model.position);
-  for (std::size_t l = 0; l < model.blocks.size(); ++l) {
-    auto& block = model.blocks[l];
-    const std::string prefix = root + "h." + std::to_string(l) + ".";
-    norm(prefix + "ln_1", block.norm_1);
-    attention(block.attention, [&](const std::string& name, const auto& value) {
-      const Kind kind = value.rank() == 2 ? Kind::matrix : Kind::bias;
-      visit(prefix + file_name_of(name), kind, value);
-    });
-    norm(prefix + "ln_2", block.norm_2);
-    visit(prefix + "mlp.c_fc.weight", Kind::matrix, block.mlp.fc_weight);
-    visit(prefix + "mlp.c_fc.bias", Kind::bias, block.mlp.fc_bias);
-    visit(prefix + "mlp.c_proj.weight", Kind::matrix, block.mlp.proj_weight);
-    visit(prefix + "mlp.c_proj.bias", Kind::bias, block.mlp.proj_bias);
-  }
-  norm(root + "ln_f", model.norm);
-  if (model.head.numel() > 0) visit("lm_head.weight", Kind::matrix, model.head);
+// What an attention layer of form fused calls a parameter of its own.
+inline std::string name_in_layer(const ParameterInfo& p) {
+  return std::string(p.part == ModelPart::qkv_proj ? "qkv_proj" : "out_proj") +
+         (p.is_bias ? ".bias" : ".weight");
 }
 
 template <typename Visit>
 void GptLayers::each_parameter(const Visit& visit) const {
-  walk_parameters(*this, visit, [](const MultiHeadAttention& layer, const auto& each) {
-    for (const NamedParameter& p : layer.parameters()) each(p.name, p.value);
-  });
+  for (const ParameterInfo& p : ParameterList(options)) {
+    if (is_in_attention(p.part)) {
+      const MultiHeadAttention& layer = blocks[static_cast<std::size_t>(p.layer)].attention;
+      visit(p, layer.parameter(name_in_layer(p)));
+    } else {
+      visit(p, TensorView(tensor_of(*this, p)));
+    }
+  }
 }
 
 template <typename Visit>
@@ -104,8 +98,19 @@ void GptLayers::change_each(const Visit& visit) {
   packed_mlps.clear();  // first: a change that throws may have written already
   packed_head.reset();
   ++version;
-  walk_parameters(*this, visit,
-                  [](MultiHeadAttention& layer, const auto& each) { layer.update_all(each); });
+  const ParameterList list(options);
+  for (auto at = list.begin(); at != list.end();) {
+    const ParameterInfo p = *at;
+    if (!is_in_attention(p.part)) {
+      visit(p, tensor_of(*this, p).mutable_view());
+      ++at;
+      continue;
+    }
+    // A layer hands its parameters out all at once, in the order of the list.
+    MultiHeadAttention& layer = blocks[static_cast<std::size_t>(p.layer)].attention;
+    layer.update_all(
+        [&](const std::string&, const MutableTensorView& value) { visit(*at++, value); });
+  }
 }
 
 }  // namespace cephalo

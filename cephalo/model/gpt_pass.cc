@@ -1,12 +1,20 @@
 #include "cephalo/model/gpt_pass.h"
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 
+#include "cephalo/core/fail.h"
 #include "cephalo/core/random.h"
 
 namespace cephalo {
+
+void GptPass::check_length(const GptOptions& o, dim_t before, dim_t tokens) {
+  require(before > 0 || tokens <= o.context_length, "Gpt: {} tokens exceed context_length ({})",
+          tokens, o.context_length);
+  require(before + tokens <= o.context_length,
+          "Gpt: tokens ({} in the cache and {} new) exceed context_length ({})", before, tokens,
+          o.context_length);
+}
 
 GptPass::GptPass(const GptLayers& model, const TensorView& ids, const Options& options,
                  PassMemory& memory)
@@ -87,28 +95,12 @@ void GptPass::backward(const TensorView& dnormed, GptGradientTensors& gradients)
                        options_.dropout > 0.0 ? take({rows, o.d_model}) : MutableTensorView(),
                        take({rows, o.d_mlp})};
   std::memset(dx.mutable_data(), 0, dx.bytes());
-  model_.norm.backward({last_, moments_, dnormed, dx, gradients.norm_weight, gradients.norm_bias});
+  model_.norm.backward({last_, moments_, dnormed, dx, gradients.norm.weight, gradients.norm.bias});
   for (std::size_t l = frames_.size(); l-- > 0;) {
     model_.blocks[l].backward(block_call(l), frames_[l], scratch, dx, gradients.blocks[l]);
   }
   drop_rows(dropout_, 0, dx);
-  embed_backward(ids_, dx, gradients.tables);
-}
-
-dim_t train_pass_bytes(const GptOptions& o, dim_t batch, dim_t tokens) {
-  const auto item = static_cast<dim_t>(item_size(o.dtype));
-  const dim_t rows = checked_mul(batch, tokens);
-  const dim_t d = o.d_model;
-  // Kept of a block: x, both normed, middle, q, k, v, context; hidden and active; moments and lse.
-  const dim_t kept = checked_add(checked_mul(8, d) + 2 * o.d_mlp, 4 + o.num_heads);
-  // Once: the last x and normed; dx, its branch and what dropout leaves; dnormed; gradients of
-  // hidden, q, k, v and context; and the widest of these transposed for its product.
-  const dim_t once = checked_mul(11, d) + 2 * o.d_mlp + 2;
-  const dim_t of_rows = checked_mul(rows, checked_add(checked_mul(o.num_layers, kept), once));
-  // Logits, and matrices laid out for the GEMM: the head both ways, and those of a block.
-  const dim_t logits = checked_mul(std::min(rows, kLogitRows), o.vocab_size);
-  const dim_t packed = checked_add(checked_mul(2 * d, o.vocab_size), checked_mul(4 * d, o.d_mlp));
-  return checked_mul(item, checked_add(of_rows, checked_add(logits, packed)));
+  embed_backward(ids_, dx, gradients.tables());
 }
 
 }  // namespace cephalo

@@ -20,6 +20,10 @@ class GptPass {
     const std::function<void(dim_t layer, const TensorView& x)>* on_attention = nullptr;
   };
 
+  // Throws where so many tokens, after those `before` them in a cache, are more than there is a
+  // place for.
+  static void check_length(const GptOptions& options, dim_t before, dim_t tokens);
+
   // ids: [batch, tokens], int64, checked
   GptPass(const GptLayers& model, const TensorView& ids, const Options& options,
           PassMemory& memory);
@@ -51,8 +55,5 @@ class GptPass {
 // Rows of logits that are there at once. The product that makes the gradient of the head sums over
 // them, in as long a chain as the GEMM takes in one go.
 inline constexpr dim_t kLogitRows = 384;
-
-// Bytes that a training pass takes.
-dim_t train_pass_bytes(const GptOptions& options, dim_t batch, dim_t tokens);
 
 }  // namespace cephalo

@@ -1,4 +1,4 @@
-// The passes of a GPT: forward, forward with a loss, forward and back.
+// The passes of a GPT that end in a loss: there, and there and back.
 #include <algorithm>
 #include <utility>
 
@@ -13,35 +13,6 @@
 
 namespace cephalo {
 namespace {
-
-void check_length(const GptOptions& o, dim_t before, dim_t tokens) {
-  require(before > 0 || tokens <= o.context_length, "Gpt: {} tokens exceed context_length ({})",
-          tokens, o.context_length);
-  require(before + tokens <= o.context_length,
-          "Gpt: tokens ({} in the cache and {} new) exceed context_length ({})", before, tokens,
-          o.context_length);
-}
-
-void check_cache(const GptLayers& model, const GptCache& cache) {
-  require(cache.layers.size() == model.blocks.size(),
-          "Gpt: the cache is for {} layers, this model has {}; new_cache() makes a fitting one",
-          cache.layers.size(), model.blocks.size());
-  for (const KVCache& layer : cache.layers) {
-    require(layer.lengths() == cache.layers.front().lengths() &&
-                std::all_of(layer.lengths().begin(), layer.lengths().end(),
-                            [&](dim_t length) { return length == layer.tokens(); }),
-            "Gpt: sequences and layers of the cache must be equally long");
-  }
-}
-
-// rows: [batch · tokens, width] -> the last row of each sequence: [batch, width]
-Tensor last_rows(const TensorView& rows, dim_t batch, dim_t tokens) {
-  Tensor last = Tensor::empty({batch, rows.dim(1)}, rows.dtype());
-  for (dim_t b = 0; b < batch; ++b) {
-    last.mutable_view()[b].copy_from(rows[(b + 1) * tokens - 1]);
-  }
-  return last;
-}
 
 // Calls step(first_row, logits) for the rows' logits, block after block; logits use one memory.
 template <typename Step>
@@ -59,43 +30,13 @@ double for_logits(const PackedLinear& head, const TensorView& normed,
 
 }  // namespace
 
-Tensor Gpt::operator()(const TensorView& ids, const GptCall& call) const {
-  const GptLayers& model = *layers_;
-  const GptOptions& o = model.options;
-  const Tensor checked = checked_ids("Gpt", ids, o.vocab_size);
-  const dim_t batch = ids.rank() == 2 ? ids.dim(0) : 1;
-  const dim_t tokens = ids.dim(-1);
-  if (call.cache != nullptr) check_cache(model, *call.cache);
-  check_length(o, call.cache != nullptr ? call.cache->tokens() : 0, tokens);
-  Shape shape = ids.shape();
-  if (call.last_only) shape[-1] = std::min<dim_t>(tokens, 1);
-  shape.push_back(o.vocab_size);
-  if (numel(shape) == 0) return Tensor::empty(shape, o.dtype);
-
-  const UseThreads limit(call.threads);
-  PassMemory memory;
-  GptPass::Options options{.cache = call.cache};
-  if (call.on_attention) options.on_attention = &call.on_attention;
-  GptPass pass(model, view(checked, {batch, tokens}), options, memory);
-  const MutableTensorView normed = pass.forward();
-  const Tensor last = call.last_only ? last_rows(normed, batch, tokens) : Tensor();
-  const TensorView rows = call.last_only ? TensorView(last) : TensorView(normed);
-  Tensor logits = Tensor::empty({rows.dim(0), o.vocab_size}, o.dtype);
-  if (model.packed_head) {
-    model.packed_head->apply(rows, logits);
-  } else {
-    PackedLinear(model.head_weight(), {}, o.dtype).apply(rows, logits);
-  }
-  return std::move(logits).reshaped(shape);
-}
-
 double Gpt::loss_pass(const TensorView& ids, const LogitsLoss& loss,
                       const PassOptions& options) const {
   const GptLayers& model = *layers_;
   const GptOptions& o = model.options;
   require(ids.rank() == 2, "Gpt::loss_pass: ids {} must be [batch, tokens]", ids.shape());
   const Tensor checked = checked_ids("Gpt::loss_pass", ids, o.vocab_size);
-  check_length(o, 0, ids.dim(1));
+  GptPass::check_length(o, 0, ids.dim(1));
   if (ids.numel() == 0) return 0.0;
   const UseThreads limit(options.threads);
   PassMemory own;
@@ -112,7 +53,7 @@ double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradien
   const GptOptions& o = model.options;
   require(ids.rank() == 2, "Gpt::train_pass: ids {} must be [batch, tokens]", ids.shape());
   const Tensor checked = checked_ids("Gpt::train_pass", ids, o.vocab_size);
-  check_length(o, 0, ids.dim(1));
+  GptPass::check_length(o, 0, ids.dim(1));
   GptGradientTensors& to = *gradients.stored_;
   require(to.fits(model),
           "Gpt::train_pass: these gradients belong to a model of other sizes; GptGradients(model) "

@@ -34,6 +34,10 @@ struct LayerNorm {
   };
   void backward(const BackwardRows& rows) const;
 
+  struct Gradients {
+    MutableTensorView weight, bias;  // added to
+  };
+
   dim_t width() const { return weight.dim(0); }
 
   Tensor weight;  // [width]

@@ -3,7 +3,7 @@
 #include "cephalo/core/fail.h"
 #include "cephalo/core/version.h"
 #include "cephalo/io/json.h"
-#include "cephalo/model/gpt_layers.h"
+#include "cephalo/model/gpt_options_json.h"
 #include "cephalo/train/trainer_state.h"
 
 namespace cephalo {
@@ -29,22 +29,6 @@ void for_trainer_options(Options& o, Field&& field) {
   field("max_skipped", o.max_skipped);
 }
 
-template <typename Options, typename Field>
-void for_model_sizes(Options& o, Field&& field) {
-  field("vocab_size", o.vocab_size);
-  field("context_length", o.context_length);
-  field("d_model", o.d_model);
-  field("num_heads", o.num_heads);
-  field("num_layers", o.num_layers);
-  field("d_mlp", o.d_mlp);
-  field("dropout", o.dropout);
-  field("qkv_bias", o.qkv_bias);
-  field("tied_head", o.tied_head);
-  field("norm_epsilon", o.norm_epsilon);
-  field("rotary_interleaved", o.rotary.interleaved);
-  field("rotary_base", o.rotary.base);
-}
-
 template <typename Progress, typename Field>
 void for_progress(Progress& p, Field&& field) {
   field("step", p.step);
@@ -58,42 +42,11 @@ auto into(Json& json) {
   return [&json](const char* name, const auto& value) { json[name] = value; };
 }
 
-constexpr const char* kPositions[] = {"learned", "rotary"};
-constexpr const char* kActivations[] = {"gelu_tanh", "gelu_erf"};
-constexpr DType kTypes[] = {DType::f32, DType::f64};
-
-// Which of the words it is.
-template <typename Words>
-std::size_t read_word(const JsonMembers& members, const char* key, const Words& words) {
-  std::string word;
-  members(key, word);
-  for (std::size_t place = 0; place < std::size(words); ++place) {
-    if (words[place] == word) return place;
-  }
-  members.refuse(key, format_text("one of {}", joined(words, ", ")));
-}
-
-Json model_to_json(const GptOptions& o) {
-  Json json;
-  for_model_sizes(o, into(json));
-  json["positions"] = kPositions[static_cast<std::size_t>(o.positions)];
-  json["activation"] = kActivations[static_cast<std::size_t>(o.activation)];
-  json["dtype"] = name(o.dtype);
-  json["seed"] = o.seed.value();
+// Older versions read it as well, but for what they cannot compute.
+Json model_to_json(const GptOptions& model) {
+  Json json = to_json(model);
+  if (model.num_kv_heads == model.num_heads) json.erase("num_kv_heads");
   return json;
-}
-
-GptOptions read_model(const JsonMembers& members) {
-  GptOptions o;
-  for_model_sizes(o, members);
-  o.positions = static_cast<Positions>(read_word(members, "positions", kPositions));
-  o.activation = static_cast<Activation>(read_word(members, "activation", kActivations));
-  const std::string types[] = {name(kTypes[0]), name(kTypes[1])};
-  o.dtype = kTypes[read_word(members, "dtype", types)];
-  std::uint64_t seed = 0;
-  members("seed", seed);
-  o.seed = seed;
-  return o;
 }
 
 // Every step takes the same number of passes, and every pass the same number of rows.
@@ -132,7 +85,7 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
   for_progress(state.progress, JsonMembers(members.at("progress"), name + ": progress"));
   for_trainer_options(summary.options,
                       JsonMembers(members.at("options"), name + ": options", kMostSize));
-  summary.model = read_model(JsonMembers(members.at("model"), name + ": model", kMostSize));
+  summary.model = gpt_options_from_json(members.at("model"), name + ": model", kMostSize);
   members("isa", summary.isa);
   if (summary.isa.size() > kLongestIsa) members.refuse("isa", "the name of an instruction set");
   if (!members.at("notes").is_object()) members.refuse("notes", "a JSON object");

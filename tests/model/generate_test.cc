@@ -15,7 +15,7 @@ namespace {
 
 using testing::error_of;
 
-GptOptions options_of(Positions positions) {
+GptOptions options_of(PositionKind positions) {
   return {.vocab_size = 61,
           .context_length = 16,
           .d_model = 32,
@@ -26,7 +26,7 @@ GptOptions options_of(Positions positions) {
 }
 
 // Large parameters: logits that differ, so that a mistake changes the text.
-Gpt lively_model(Positions positions) {
+Gpt lively_model(PositionKind positions) {
   Gpt model(options_of(positions));
   model.update_all([](std::size_t, const std::string& name, const MutableTensorView& p) {
     if (name.find("ln_") != std::string::npos) return;
@@ -45,7 +45,7 @@ std::map<std::int64_t, int> draws(const Tensor& logits, const SamplingOptions& o
 }
 
 TEST(GenerateTest, a_cache_does_not_change_the_text_also_past_the_context_length) {
-  for (const Positions positions : {Positions::learned, Positions::rotary}) {
+  for (const PositionKind positions : {PositionKind::learned, PositionKind::rotary}) {
     const Gpt model = lively_model(positions);
     for (const double temperature : {0.0, 1.0}) {
       GenerateOptions options{.new_tokens = 50, .sampling = {.temperature = temperature}};
@@ -60,7 +60,7 @@ TEST(GenerateTest, a_cache_does_not_change_the_text_also_past_the_context_length
 }
 
 TEST(GenerateTest, a_prompt_beyond_the_context_length_is_read_from_its_end) {
-  const Gpt model = lively_model(Positions::learned);
+  const Gpt model = lively_model(PositionKind::learned);
   std::vector<std::int64_t> prompt(40, 3);
   for (std::size_t k = 0; k < prompt.size(); ++k) prompt[k] = static_cast<std::int64_t>(k);
   const std::vector<std::int64_t> end(prompt.end() - 8, prompt.end());
@@ -89,7 +89,7 @@ TEST(GenerateTest, the_repetition_penalty_is_that_of_transformers) {
 }
 
 TEST(GenerateTest, a_penalty_ends_a_loop_and_greedy_goes_round_in_it) {
-  const Gpt model = lively_model(Positions::rotary);
+  const Gpt model = lively_model(PositionKind::rotary);
   GenerateOptions options{.new_tokens = 60, .sampling = {.temperature = 0.0}};
   const auto distinct = [&] {
     const auto ids = generate(model, {5, 7}, options).ids;
@@ -101,14 +101,14 @@ TEST(GenerateTest, a_penalty_ends_a_loop_and_greedy_goes_round_in_it) {
 }
 
 TEST(GenerateTest, a_model_sees_all_of_a_text_or_half_a_context) {
-  const GptOptions options = options_of(Positions::learned);
+  const GptOptions options = options_of(PositionKind::learned);
   EXPECT_EQ(tokens_seen(options, 16), 16);
   EXPECT_EQ(tokens_seen(options, 17), 8);
   EXPECT_EQ(tokens_seen(options, 8150), 8);
 }
 
 TEST(GenerateTest, the_seed_decides) {
-  const Gpt model = lively_model(Positions::rotary);
+  const Gpt model = lively_model(PositionKind::rotary);
   GenerateOptions options{.new_tokens = 20, .seed = 1};
   const auto first = generate(model, {1}, options).ids;
   EXPECT_EQ(generate(model, {1}, options).ids, first);
@@ -117,7 +117,7 @@ TEST(GenerateTest, the_seed_decides) {
 }
 
 TEST(GenerateTest, stop_tokens_and_callbacks_end_the_text) {
-  const Gpt model = lively_model(Positions::rotary);
+  const Gpt model = lively_model(PositionKind::rotary);
   GenerateOptions options{.new_tokens = 20};
   const auto whole = generate(model, {1}, options);
   EXPECT_FALSE(whole.stopped);
@@ -175,7 +175,7 @@ TEST(SamplingTest, errors_name_the_rule_and_the_number) {
               sample_token(Tensor::of({1, NAN}), {}, generator);
             }).find("the logit of id 1 is nan"),
             std::string::npos);
-  const Gpt model(options_of(Positions::learned));
+  const Gpt model(options_of(PositionKind::learned));
   EXPECT_EQ(error_of([&] { generate(model, {}); }),
             "generate: the prompt is empty; it needs at least one id");
   EXPECT_EQ(error_of([&] { generate(model, {1}, {.stop_tokens = {61}}); }),

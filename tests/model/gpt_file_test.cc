@@ -51,7 +51,7 @@ TEST(GptFileTest, what_is_saved_comes_back) {
         GptOptions options = tiny_options();
         options.dropout = 0.25;
         if (ours) {
-          options.positions = Positions::rotary;
+          options.positions = PositionKind::rotary;
           options.rotary = {.interleaved = true, .base = 5000.0};
           options.qkv_bias = false;
           options.tied_head = false;
@@ -86,7 +86,7 @@ TEST(GptFileTest, what_is_saved_comes_back) {
 // What a layer on its own computes, bit for bit; the file alone still knows it without its folder.
 TEST(GptFileTest, a_layer_taken_out_of_the_file_computes_what_the_models_does) {
   GptOptions options = tiny_options();
-  options.positions = Positions::rotary;
+  options.positions = PositionKind::rotary;
   options.rotary = {.interleaved = true, .base = 50.0};
   const Gpt model(options);
   const Tensor x = testing::normal({2, 7, 8}, 3);
@@ -339,14 +339,14 @@ TEST(GptFileTest, K7_claims_beyond_the_file_are_refused_before_allocating) {
 
 TEST(GptConfigTest, configurations_survive_a_round_trip) {
   GptOptions options = tiny_options();
-  options.positions = Positions::rotary;
+  options.positions = PositionKind::rotary;
   options.qkv_bias = false;
   options.tied_head = false;
   options.dropout = 0.5;
   options.norm_epsilon = 1e-6;
   const GptConfig found =
       parse_gpt_config(gpt_config_json({options, 3, 4, true, {}}, DType::bf16), "config.json");
-  EXPECT_EQ(found.options.positions, Positions::rotary);
+  EXPECT_EQ(found.options.positions, PositionKind::rotary);
   EXPECT_FALSE(found.options.qkv_bias);
   EXPECT_FALSE(found.options.tied_head);
   EXPECT_EQ(found.options.dropout, 0.5);

@@ -73,10 +73,13 @@ std::vector<GradientCase> gradient_cases() {
   o.dropout = 0.0;
   o.tied_head = false;
   o.qkv_bias = false;
-  o.positions = Positions::rotary;
+  o.positions = PositionKind::rotary;
   cases.push_back({"rotary_separate_head", o});
   o.activation = Activation::gelu_erf;
   cases.push_back({"gelu_erf", o});
+  o.num_kv_heads = 1;
+  o.qkv_bias = true;
+  cases.push_back({"shared_heads", o});
   return cases;
 }
 
@@ -234,7 +237,7 @@ TEST(GptTest, loss_pass_is_the_loss_of_the_logits_and_drops_nothing) {
 }
 
 TEST(GptTest, a_cache_gives_the_logits_of_the_whole) {
-  for (const Positions positions : {Positions::learned, Positions::rotary}) {
+  for (const PositionKind positions : {PositionKind::learned, PositionKind::rotary}) {
     GptOptions options = small_options();
     options.positions = positions;
     Gpt model(options);

@@ -32,7 +32,7 @@ GptOptions small_model(double dropout = 0.1) {
   o.num_heads = 2;
   o.num_layers = 2;
   o.dropout = dropout;
-  o.positions = Positions::rotary;
+  o.positions = PositionKind::rotary;
   o.seed = 7;
   return o;
 }
@@ -146,6 +146,30 @@ TEST_F(TrainerTest, R6_a_resumed_run_is_the_uninterrupted_one_bit_for_bit) {
     resumed.save(folder_ / "resumed");
     EXPECT_EQ(read_bytes(folder_ / "resumed"), read_bytes(folder_ / "whole"));
   }
+}
+
+TEST_F(TrainerTest, R6_a_run_of_a_model_with_shared_heads_resumes_bit_for_bit) {
+  GptOptions options = small_model();
+  options.num_heads = 4;
+  options.num_kv_heads = 2;
+  Gpt whole(options);
+  Trainer uninterrupted(whole, counting, small_run());
+  EXPECT_TRUE(uninterrupted.run({}));
+  {
+    Gpt model(options);
+    Trainer trainer(model, counting, small_run());
+    RunOptions part;
+    part.stop = [&] { return trainer.steps_done() >= 5; };
+    EXPECT_FALSE(trainer.run(part));
+    trainer.save(path());
+  }
+  const CheckpointSummary summary = read_checkpoint_summary(path());
+  EXPECT_EQ(summary.model.num_kv_heads, 2);
+  Gpt model(summary.model, [](const std::string&, const MutableTensorView&) {});
+  Trainer resumed(model, counting, {});
+  resumed.load(path());
+  EXPECT_TRUE(resumed.run({}));
+  EXPECT_TRUE(same_parameters(model, whole));
 }
 
 TEST_F(TrainerTest, R5_a_checkpoint_of_another_model_changes_nothing) {

@@ -77,7 +77,7 @@ Gpt small_model(dim_t context_length = 256) {
              .d_model = 24,
              .num_heads = 3,
              .num_layers = 2,
-             .positions = Positions::rotary,
+             .positions = PositionKind::rotary,
              .seed = 5});
   // Sharper than a new model: weights that differ.
   model.update_all([](std::size_t, const std::string& name, const MutableTensorView& p) {

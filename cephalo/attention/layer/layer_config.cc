@@ -1,7 +1,5 @@
 #include "cephalo/attention/layer/layer_config.h"
 
-#include <algorithm>
-#include <array>
 #include <filesystem>
 #include <string_view>
 
@@ -9,13 +7,6 @@
 
 namespace cephalo {
 namespace {
-
-// Keys about the rest of a GPT, which a layer alone does not look up; see gpt_config.cc.
-constexpr std::array<std::string_view, 13> kRestOfModel = {
-    "vocab_size",   "n_layer",    "n_layers",           "n_inner",
-    "resid_pdrop",  "embd_pdrop", "layer_norm_epsilon", "activation_function",
-    "bos_token_id", "qkv_bias",   "eos_token_id",       "tie_word_embeddings",
-    "add_bos_token"};
 
 // Is `name` "<before>N<after>", alone or behind a dot?
 bool ends_in_numbered(std::string_view name, std::string_view before, std::string_view after) {
@@ -34,7 +25,8 @@ bool names_a_layer_of_a_gpt(std::string_view prefix) {
 }
 
 std::optional<Rotary> read_rotary(ConfigKeys& keys) {
-  const std::optional<std::size_t> positions = keys.word("positions", {"learned", "rotary"});
+  static constexpr const char* kKinds[] = {"learned", "rotary"};
+  const std::optional<std::size_t> positions = keys.word("positions", kKinds);
   Rotary rotary;
   rotary.base = keys.positive("rotary_base").value_or(rotary.base);
   rotary.interleaved = keys.boolean("rotary_interleaved").value_or(rotary.interleaved);
@@ -43,20 +35,29 @@ std::optional<Rotary> read_rotary(ConfigKeys& keys) {
 
 }  // namespace
 
-LayerConfig read_layer_config(ConfigKeys& keys) {
-  keys.word("model_type", {"gpt2", "cephalo"});
+void refuse_other_models(ConfigKeys& keys) {
+  static constexpr const char* kTypes[] = {"gpt2", "cephalo"};
+  keys.word("model_type", kTypes);
   keys.only("scale_attn_weights", true);
   keys.only("scale_attn_by_inverse_layer_idx", false);
   keys.only("add_cross_attention", false);
   keys.only("is_encoder_decoder", false);
+}
+
+LayerConfig read_layer_config(ConfigKeys& keys) {
+  refuse_other_models(keys);
   LayerConfig config;
-  config.context_length = keys.needed({"n_positions", "context_length", "n_ctx"});
-  config.d_model = keys.needed({"n_embd", "emb_dim"});
-  config.num_heads = keys.needed({"n_head", "n_heads"});
+  config.context_length = keys.needed("context_length");
+  config.d_model = keys.needed("d_model");
+  config.num_heads = keys.needed("num_heads");
   require(config.d_model % config.num_heads == 0,
           "{}: n_embd ({}) must be a multiple of n_head ({})", keys.path(), config.d_model,
           config.num_heads);
-  config.dropout = keys.probability({"attn_pdrop", "drop_rate"});
+  config.num_kv_heads = keys.whole("num_kv_heads", 1).value_or(config.num_heads);
+  require(config.num_heads % config.num_kv_heads == 0,
+          "{}: n_head ({}) must be a multiple of num_kv_heads ({})", keys.path(), config.num_heads,
+          config.num_kv_heads);
+  config.dropout = keys.probability("dropout of attention");
   config.rotary = read_rotary(keys);
   require(!config.rotary || config.d_model / config.num_heads % 2 == 0,
           "{}: positions: rotary needs n_embd / n_head to be even, got {} / {}", keys.path(),
@@ -72,7 +73,7 @@ std::optional<LayerConfig> layer_config_beside(const std::string& path, const st
   if (!std::filesystem::exists(beside, ignored)) return std::nullopt;
   ConfigKeys keys = ConfigKeys::of_file(beside.string());
   const LayerConfig config = read_layer_config(keys);
-  if (!allow_extra) keys.refuse_unknown(kRestOfModel);
+  if (!allow_extra) keys.refuse_unknown();
   return config;
 }
 

@@ -12,12 +12,16 @@ namespace cephalo {
 struct LayerConfig {
   dim_t d_model = 0;
   dim_t num_heads = 0;
+  dim_t num_kv_heads = 0;
   dim_t context_length = 0;
   std::optional<double> dropout = {};  // of the weights
   std::optional<Rotary> rotary = {};
 };
 
 // Refuses what no layer of ours computes: other scales, other kinds of model.
+void refuse_other_models(ConfigKeys& keys);
+
+// The same, and then what a layer is; sizes that do not fit each other are an error.
 LayerConfig read_layer_config(ConfigKeys& keys);
 
 // From config.json beside the file at `path`, where `prefix` names a layer of a GPT

@@ -150,6 +150,9 @@ void add_settings_of_file(const SafetensorsFile& file, LayerSettings& settings) 
 
 void add_settings_of_config(const LayerConfig& config, LayerSettings& settings) {
   if (!settings.num_heads) settings.num_heads = config.num_heads;
+  if (!settings.num_kv_heads && config.num_kv_heads != config.num_heads) {
+    settings.num_kv_heads = config.num_kv_heads;
+  }
   if (!settings.context_length) settings.context_length = config.context_length;
   if (!settings.dropout) settings.dropout = config.dropout;
   if (!settings.rotary) settings.rotary = config.rotary;

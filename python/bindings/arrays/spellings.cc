@@ -56,8 +56,8 @@ constexpr Words<WordTokenizer::Version, 2> kVersions = {
     {{"v1", WordTokenizer::Version::v1}, {"v2", WordTokenizer::Version::v2}}};
 constexpr Words<ShuffleOrder, 2> kOrders = {
     {{"counter", ShuffleOrder::counter}, {"torch", ShuffleOrder::torch}}};
-constexpr Words<Positions, 2> kPositions = {
-    {{"learned", Positions::learned}, {"rotary", Positions::rotary}}};
+constexpr Words<PositionKind, 2> kPositions = {
+    {{"learned", PositionKind::learned}, {"rotary", PositionKind::rotary}}};
 constexpr Words<Activation, 2> kActivations = {
     {{"gelu_tanh", Activation::gelu_tanh}, {"gelu_erf", Activation::gelu_erf}}};
 constexpr Words<GptNames, 2> kNames = {
@@ -117,7 +117,7 @@ ShuffleOrder order_of(const std::string& word) {
   return look_up(word, kOrders, "Windows: order");
 }
 
-Positions positions_of(const std::string& word) {
+PositionKind positions_of(const std::string& word) {
   return look_up(word, kPositions, "Gpt: positions");
 }
 
@@ -133,7 +133,7 @@ const char* word_of(ShuffleOrder order) {
   return word_for(order, kOrders);
 }
 
-const char* word_of(Positions positions) {
+const char* word_of(PositionKind positions) {
   return word_for(positions, kPositions);
 }
 

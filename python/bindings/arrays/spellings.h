@@ -22,13 +22,13 @@ Form form_of(const std::string& word, const char* function);
 Align align_of(const std::string& word);
 WordTokenizer::Version version_of(const std::string& word);
 ShuffleOrder order_of(const std::string& word);
-Positions positions_of(const std::string& word);
+PositionKind positions_of(const std::string& word);
 Activation activation_of(const std::string& word, const char* function);
 GptNames names_of(const std::string& word);
 
 // And back.
 const char* word_of(ShuffleOrder order);
-const char* word_of(Positions positions);
+const char* word_of(PositionKind positions);
 const char* word_of(Activation activation);
 const char* word_of(ParameterKind kind);
 

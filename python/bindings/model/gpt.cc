@@ -65,7 +65,7 @@ nb::dict options_dict(const GptOptions& o) {
   named["qkv_bias"] = o.qkv_bias;
   named["tied_head"] = o.tied_head;
   named["positions"] = word_of(o.positions);
-  named["rotary"] = o.positions == Positions::rotary ? nb::cast(o.rotary) : nb::none();
+  named["rotary"] = o.positions == PositionKind::rotary ? nb::cast(o.rotary) : nb::none();
   named["activation"] = word_of(o.activation);
   named["norm_epsilon"] = o.norm_epsilon;
   named["seed"] = o.seed ? nb::cast(*o.seed) : nb::none();

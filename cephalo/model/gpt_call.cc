@@ -1,0 +1,69 @@
+// A call of a GPT: ids to logits, with a cache or without.
+#include <algorithm>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/core/parallel.h"
+#include "cephalo/core/views.h"
+#include "cephalo/linear/packed_linear.h"
+#include "cephalo/model/gpt.h"
+#include "cephalo/model/gpt_layers.h"
+#include "cephalo/model/gpt_pass.h"
+
+namespace cephalo {
+namespace {
+
+void check_cache(const GptLayers& model, const GptCache& cache) {
+  require(cache.layers.size() == model.blocks.size(),
+          "Gpt: the cache is for {} layers, this model has {}; new_cache() makes a fitting one",
+          cache.layers.size(), model.blocks.size());
+  for (const KVCache& layer : cache.layers) {
+    require(layer.lengths() == cache.layers.front().lengths() &&
+                std::all_of(layer.lengths().begin(), layer.lengths().end(),
+                            [&](dim_t length) { return length == layer.tokens(); }),
+            "Gpt: sequences and layers of the cache must be equally long");
+  }
+}
+
+// rows: [batch · tokens, width] -> the last row of each sequence: [batch, width]
+Tensor last_rows(const TensorView& rows, dim_t batch, dim_t tokens) {
+  Tensor last = Tensor::empty({batch, rows.dim(1)}, rows.dtype());
+  for (dim_t b = 0; b < batch; ++b) {
+    last.mutable_view()[b].copy_from(rows[(b + 1) * tokens - 1]);
+  }
+  return last;
+}
+
+}  // namespace
+
+Tensor Gpt::operator()(const TensorView& ids, const GptCall& call) const {
+  const GptLayers& model = *layers_;
+  const GptOptions& o = model.options;
+  const Tensor checked = checked_ids("Gpt", ids, o.vocab_size);
+  const dim_t batch = ids.rank() == 2 ? ids.dim(0) : 1;
+  const dim_t tokens = ids.dim(-1);
+  if (call.cache != nullptr) check_cache(model, *call.cache);
+  GptPass::check_length(o, call.cache != nullptr ? call.cache->tokens() : 0, tokens);
+  Shape shape = ids.shape();
+  if (call.last_only) shape[-1] = std::min<dim_t>(tokens, 1);
+  shape.push_back(o.vocab_size);
+  if (numel(shape) == 0) return Tensor::empty(shape, o.dtype);
+
+  const UseThreads limit(call.threads);
+  PassMemory memory;
+  GptPass::Options options{.cache = call.cache};
+  if (call.on_attention) options.on_attention = &call.on_attention;
+  GptPass pass(model, view(checked, {batch, tokens}), options, memory);
+  const MutableTensorView normed = pass.forward();
+  const Tensor last = call.last_only ? last_rows(normed, batch, tokens) : Tensor();
+  const TensorView rows = call.last_only ? TensorView(last) : TensorView(normed);
+  Tensor logits = Tensor::empty({rows.dim(0), o.vocab_size}, o.dtype);
+  if (model.packed_head) {
+    model.packed_head->apply(rows, logits);
+  } else {
+    PackedLinear(model.head_weight(), {}, o.dtype).apply(rows, logits);
+  }
+  return std::move(logits).reshaped(shape);
+}
+
+}  // namespace cephalo

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "cephalo/model/gpt_options.h"
+
+namespace cephalo {
+
+// Bytes that training takes, told before anything is allocated.
+struct GptMemory {
+  dim_t parameters = 0;
+  dim_t gradients = 0;
+  dim_t optimiser = 0;  // of AdamW: two numbers for each parameter
+  dim_t pass = 0;       // of one train_pass: what is kept for the way back, and room to work in
+  dim_t total() const { return parameters + gradients + optimiser + pass; }
+};
+GptMemory memory_bytes(const GptOptions& options, dim_t batch, dim_t tokens);
+
+}  // namespace cephalo
