@@ -75,6 +75,52 @@ def test_options_make_the_same_model_again():
     assert gpt.memory_bytes(2, 8)["parameters"] == 4 * gpt.parameter_count
 
 
+def test_every_option_is_an_argument_a_property_and_in_options():
+    gpt = small_gpt(num_heads=4, num_kv_heads=2, dropout=0.5, norm_epsilon=1e-3, dtype="float64")
+    assert list(gpt.options) == [
+        "vocab_size", "context_length", "d_model", "num_heads", "num_kv_heads", "num_layers", "d_mlp",
+        "dropout", "qkv_bias", "tied_head", "positions", "rotary", "activation", "norm_epsilon", "seed",
+        "dtype"]
+    for name, value in gpt.options.items():
+        assert getattr(gpt, name) == value, name
+    assert gpt.num_kv_heads == 2 and gpt.rotary is None and gpt.dtype == "float64"
+    assert repr(gpt) == (
+        "Gpt(vocab_size=40, context_length=16, d_model=16, num_heads=4, num_kv_heads=2, num_layers=2, "
+        f"dropout=0.5, positions='learned', norm_epsilon=0.001, dtype='float64'), "
+        f"{gpt.parameter_count} parameters")
+    assert repr(small_gpt()).startswith(
+        "Gpt(vocab_size=40, context_length=16, d_model=16, num_heads=2, num_layers=2, "
+        "positions='learned'), ")
+    assert "num_kv_heads: int = 0" in cephalo.Gpt.__init__.__doc__
+
+
+@pytest.mark.parametrize("arguments, options, text", [
+    ((40, 16, 16, 2), {}, "Gpt: num_layers is missing"),
+    ((40, 16, 16, 2, 1, 3), {}, "Gpt: 6 positional arguments, there are 5"),
+    ((40, 16, 16, 2, 1), dict(d_model=3), "Gpt: d_model is given twice"),
+    ((40, 16, "16", 2, 1), {}, "Gpt: d_model must be int, got str"),
+    ((40, 16, 16, 2, 1), dict(seed=-1), r"Gpt: seed must be int \| None, got int"),
+    ((40, 16, 16, 2, 1), dict(n_embd=3), "Gpt: there is no argument n_embd; there are vocab_size, "),
+    ((40, 16, 16, 2, 1), dict(tokenizer=3), "Gpt: tokenizer must be a Bpe or None"),
+])
+def test_arguments_that_do_not_fit_are_named(arguments, options, text):
+    with pytest.raises(TypeError, match=text):
+        cephalo.Gpt(*arguments, **options)
+
+
+def test_heads_may_share_keys_and_values(tmp_path):
+    gpt = small_gpt(num_heads=4, num_kv_heads=2)
+    assert gpt.parameters["transformer.h.0.attn.c_attn.weight"].shape == (16 + 2 * 8, 16)
+    tokens = ids(2, 9)
+    logits = gpt(tokens)
+    cache = gpt.new_cache(2)
+    parts = [gpt(tokens[:, :5], cache), gpt(tokens[:, 5:], cache)]
+    assert np.abs(np.concatenate(parts, 1) - logits).max() <= 1e-5
+    gpt.save(tmp_path / "model")
+    again = cephalo.Gpt.load(tmp_path / "model")
+    assert again.num_kv_heads == 2 and np.array_equal(again(tokens), logits)
+
+
 def test_presets_are_sizes_of_gpt_2():
     gpt = cephalo.Gpt.preset("gpt2", num_layers=1, vocab_size=100, context_length=8, seed=1)
     assert (gpt.d_model, gpt.num_heads, gpt.num_layers, gpt.seed) == (768, 12, 1, 1)

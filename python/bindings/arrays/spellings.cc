@@ -14,6 +14,12 @@ namespace nb = nanobind;
 template <typename Value, std::size_t size>
 using Words = std::array<std::pair<const char*, Value>, size>;
 
+[[noreturn]] void refuse_word(const std::string& word, const std::vector<std::string>& known,
+                              const std::string& who) {
+  throw nb::value_error(
+      format_text("{} is \"{}\"; there are {}", who, word, joined(known, ", ")).c_str());
+}
+
 template <typename Value, std::size_t size>
 Value look_up(const std::string& word, const Words<Value, size>& words, const std::string& who) {
   std::vector<std::string> known;
@@ -21,8 +27,7 @@ Value look_up(const std::string& word, const Words<Value, size>& words, const st
     if (word == name) return value;
     known.push_back(format_text("\"{}\"", name));
   }
-  throw nb::value_error(
-      format_text("{} is \"{}\"; there are {}", who, word, joined(known, ", ")).c_str());
+  refuse_word(word, known, who);
 }
 
 template <typename Value, std::size_t size>
@@ -56,10 +61,6 @@ constexpr Words<WordTokenizer::Version, 2> kVersions = {
     {{"v1", WordTokenizer::Version::v1}, {"v2", WordTokenizer::Version::v2}}};
 constexpr Words<ShuffleOrder, 2> kOrders = {
     {{"counter", ShuffleOrder::counter}, {"torch", ShuffleOrder::torch}}};
-constexpr Words<PositionKind, 2> kPositions = {
-    {{"learned", PositionKind::learned}, {"rotary", PositionKind::rotary}}};
-constexpr Words<Activation, 2> kActivations = {
-    {{"gelu_tanh", Activation::gelu_tanh}, {"gelu_erf", Activation::gelu_erf}}};
 constexpr Words<GptNames, 2> kNames = {
     {{"hugging_face", GptNames::hugging_face}, {"book", GptNames::book}}};
 constexpr Words<ParameterKind, 4> kKinds = {{{"matrix", ParameterKind::matrix},
@@ -117,12 +118,18 @@ ShuffleOrder order_of(const std::string& word) {
   return look_up(word, kOrders, "Windows: order");
 }
 
-PositionKind positions_of(const std::string& word) {
-  return look_up(word, kPositions, "Gpt: positions");
+Activation activation_of(const std::string& word, const char* function) {
+  return value_for<Activation>(word, format_text("{}: activation", function));
 }
 
-Activation activation_of(const std::string& word, const char* function) {
-  return look_up(word, kActivations, format_text("{}: activation", function));
+std::size_t index_of(const std::string& word, std::span<const char* const> words,
+                     const std::string& who) {
+  std::vector<std::string> known;
+  for (const char* each : words) {
+    if (word == each) return known.size();
+    known.push_back(format_text("\"{}\"", each));
+  }
+  refuse_word(word, known, who);
 }
 
 GptNames names_of(const std::string& word) {
@@ -131,14 +138,6 @@ GptNames names_of(const std::string& word) {
 
 const char* word_of(ShuffleOrder order) {
   return word_for(order, kOrders);
-}
-
-const char* word_of(PositionKind positions) {
-  return word_for(positions, kPositions);
-}
-
-const char* word_of(Activation activation) {
-  return word_for(activation, kActivations);
 }
 
 const char* word_of(ParameterKind kind) {

@@ -15,6 +15,7 @@
 #include "bindings/arrays/spellings.h"
 #include "bindings/attention/multi_head.h"
 #include "bindings/bindings.h"
+#include "bindings/model/gpt_options.h"
 #include "cephalo/core/format.h"
 
 namespace cephalo::python {
@@ -28,49 +29,22 @@ struct ModelCache {
   Turn turn{"GptCache"};
 };
 
-void construct(Model* self, dim_t vocab_size, dim_t context_length, dim_t d_model, dim_t num_heads,
-               dim_t num_layers, dim_t d_mlp, double dropout, bool qkv_bias, bool tied_head,
-               const std::string& positions, std::optional<Rotary> rotary,
-               const std::string& activation, double norm_epsilon,
-               std::optional<std::uint64_t> seed, const nb::object& dtype,
-               std::optional<Bpe> tokenizer) {
-  const GptOptions options{.vocab_size = vocab_size,
-                           .context_length = context_length,
-                           .d_model = d_model,
-                           .num_heads = num_heads,
-                           .num_layers = num_layers,
-                           .d_mlp = d_mlp,
-                           .dropout = dropout,
-                           .qkv_bias = qkv_bias,
-                           .tied_head = tied_head,
-                           .positions = positions_of(positions),
-                           .rotary = rotary.value_or(Rotary{}),
-                           .activation = activation_of(activation, kName),
-                           .norm_epsilon = norm_epsilon,
-                           .seed = seed,
-                           .dtype = dtype_of(dtype, kName)};
+void construct(Model* self, const nb::args& positional, nb::kwargs keywords) {
+  const GptOptions options = options_from(positional, keywords);
+  std::optional<Bpe> tokenizer;
+  if (keywords.contains("tokenizer")) {
+    if (!nb::try_cast(keywords["tokenizer"], tokenizer)) {
+      throw nb::type_error("Gpt: tokenizer must be a Bpe or None");
+    }
+    nb::del(keywords["tokenizer"]);
+  }
+  for (const auto [key, value] : keywords) {
+    throw nb::type_error(format_text("Gpt: there is no argument {}; there are {} and tokenizer",
+                                     nb::str(key).c_str(), option_names())
+                             .c_str());
+  }
   const WithoutGil released;
   new (self) Model(Gpt(options), std::move(tokenizer));
-}
-
-nb::dict options_dict(const GptOptions& o) {
-  nb::dict named;
-  named["vocab_size"] = o.vocab_size;
-  named["context_length"] = o.context_length;
-  named["d_model"] = o.d_model;
-  named["num_heads"] = o.num_heads;
-  named["num_layers"] = o.num_layers;
-  named["d_mlp"] = o.d_mlp;
-  named["dropout"] = o.dropout;
-  named["qkv_bias"] = o.qkv_bias;
-  named["tied_head"] = o.tied_head;
-  named["positions"] = word_of(o.positions);
-  named["rotary"] = o.positions == PositionKind::rotary ? nb::cast(o.rotary) : nb::none();
-  named["activation"] = word_of(o.activation);
-  named["norm_epsilon"] = o.norm_epsilon;
-  named["seed"] = o.seed ? nb::cast(*o.seed) : nb::none();
-  named["dtype"] = name(o.dtype);
-  return named;
 }
 
 nb::object preset_model(const std::string& size, const nb::kwargs& options) {
@@ -162,12 +136,8 @@ nb::dict memory(const Model& self, dim_t batch, dim_t tokens) {
 }
 
 std::string text_of(const Model& self) {
-  const GptOptions& o = self.gpt.options();
-  return format_text(
-      "Gpt(vocab_size={}, context_length={}, d_model={}, num_heads={}, num_layers={}, "
-      "positions='{}'), {} parameters",
-      o.vocab_size, o.context_length, o.d_model, o.num_heads, o.num_layers, word_of(o.positions),
-      self.gpt.parameter_count());
+  return format_text("Gpt({}), {} parameters", options_text(self.gpt.options()),
+                     self.gpt.parameter_count());
 }
 
 void bind_cache(nb::module_& m) {
@@ -228,17 +198,10 @@ void bind_facts(nb::class_<Model>& model) {
                    nb::sig("def parameter_kinds(self) -> dict[str, str]"),
                    "name -> matrix, bias, norm or embedding; weight decay is for matrices.")
       .def_prop_ro("parameter_count", [](const Model& m) { return m.gpt.parameter_count(); })
-      .def_prop_ro("seed", [](const Model& m) { return m.gpt.seed(); })
       .def_prop_ro(
           "version",
           [](const Model& m) { return reading(m, [](const Gpt& g) { return g.version(); }); },
           "grows with every update")
-      .def_prop_ro("vocab_size", [](const Model& m) { return m.gpt.options().vocab_size; })
-      .def_prop_ro("context_length", [](const Model& m) { return m.gpt.options().context_length; })
-      .def_prop_ro("d_model", [](const Model& m) { return m.gpt.options().d_model; })
-      .def_prop_ro("num_heads", [](const Model& m) { return m.gpt.options().num_heads; })
-      .def_prop_ro("num_layers", [](const Model& m) { return m.gpt.options().num_layers; })
-      .def_prop_ro("dtype", [](const Model& m) { return name(m.gpt.options().dtype); })
       .def_rw("name", &Model::name, "Where it was loaded from; pages show it.");
 }
 
@@ -260,14 +223,13 @@ void bind_gpt(nb::module_& m) {
                           "A GPT: token and position embeddings, pre-norm blocks of attention and "
                           "MLP, a last norm and the output head. Any number of threads may call "
                           "it.");
-  model.def("__init__", &construct, "vocab_size"_a, "context_length"_a, "d_model"_a, "num_heads"_a,
-            "num_layers"_a, nb::kw_only(), "d_mlp"_a = 0, "dropout"_a = 0.0, "qkv_bias"_a = true,
-            "tied_head"_a = true, "positions"_a = "learned", "rotary"_a = nb::none(),
-            "activation"_a = "gelu_tanh", "norm_epsilon"_a = 1e-5, "seed"_a = nb::none(),
-            "dtype"_a = "float32", "tokenizer"_a = nb::none(),
+  const std::string signature = format_text(
+      "def __init__(self, {}, tokenizer: Bpe | None = None) -> None", options_signature());
+  model.def("__init__", &construct, nb::sig(signature.c_str()),
             R"(Matrices and embeddings are drawn from N(0, 0.02), biases are 0, norms 1.
 
-d_mlp: 0 for 4 * d_model. dropout: of embeddings, weights and what a layer adds, in training only.
+num_kv_heads: 0 for num_heads; fewer are shared by neighbouring heads. d_mlp: 0 for 4 * d_model.
+dropout: of embeddings, weights and what a layer adds, in training only.
 tied_head: the output head is the token embedding. positions: "learned" or "rotary" (rotary: a
 Rotary that says more). activation: "gelu_tanh" (GPT-2's) or "gelu_erf". seed: None for random.
 tokenizer: a Bpe, so that text can be given instead of ids.)");
@@ -277,6 +239,7 @@ tokenizer: a Bpe, so that text can be given instead of ids.)");
       "A new model of a size of GPT-2 or GPT-3: gpt2 (gpt2-small, 124M), ..., gpt2-xl,\n"
       "gpt3-small, ..., gpt3. options: as the constructor has them, instead of those.");
   bind_use(model);
+  bind_options(model);
   bind_facts(model);
   bind_gpt_training(model);
   bind_gpt_text(model);

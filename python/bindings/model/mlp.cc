@@ -42,7 +42,7 @@ void bind_mlp(nb::module_& m) {
       .def_prop_ro("proj_bias", member(&Mlp::proj_bias), "[d_model]")
       .def("__repr__", [](const Mlp& mlp) {
         return format_text("{}(d_model={}, d_mlp={}, activation='{}')", kName, mlp.fc_weight.dim(1),
-                           mlp.fc_weight.dim(0), word_of(mlp.activation));
+                           mlp.fc_weight.dim(0), name(mlp.activation));
       });
 }
 
