@@ -12,6 +12,8 @@
 #include "cephalo/core/format.h"
 #include "cephalo/io/npy.h"
 #include "cephalo/model/gpt_file.h"
+#include "cephalo/model/gpt_options_json.h"
+#include "cli/model_text.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 
@@ -41,20 +43,14 @@ struct Report {
   std::optional<GptOptions> gpt = {};
 };
 
-bool is_gpt(const SafetensorsFile& file) {
-  return file.find("transformer.wte.weight") != nullptr || file.find("wte.weight") != nullptr ||
-         file.find("tok_emb.weight") != nullptr;
-}
-
 // A whole model, as config.json beside it says; or why it cannot be one.
 void describe_gpt(const std::string& path, Report& report) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   try {
     const GptOptions o = inspect_gpt(folder.empty() ? "." : folder.string()).options;
     report.what = format_text(
-        "GPT of {} layers x {} heads, d_model {}, context_length {}, vocab_size {}, {} positions",
-        o.num_layers, o.num_heads, o.d_model, o.context_length, o.vocab_size,
-        o.positions == PositionKind::rotary ? "rotary" : "learned");
+        "GPT of {}, d_model {}, context_length {}, vocab_size {}, {} positions",
+        layers_and_heads(o), o.d_model, o.context_length, o.vocab_size, name(o.positions));
     report.numbers = parameter_count(o);
     report.has_parameters = true;
     report.gpt = o;
@@ -99,7 +95,7 @@ Report inspect_tensors(const std::string& path, const std::string& prefix) {
     report.lines.push_back(
         {entry.name, entry.shape, entry.dtype, count_not_finite(file.read(entry)), role});
   }
-  if (!contents && is_gpt(file)) describe_gpt(path, report);
+  if (!contents && is_gpt_file(file)) describe_gpt(path, report);
   return report;
 }
 
@@ -143,16 +139,8 @@ std::string as_json(const Report& report, const std::string& path) {
                                  {"tensors", tensors},
                                  {"metadata", report.metadata}};
   if (report.gpt) {
-    const GptOptions& o = *report.gpt;
-    json["gpt"] = {{"num_layers", o.num_layers},
-                   {"num_heads", o.num_heads},
-                   {"d_model", o.d_model},
-                   {"d_mlp", o.d_mlp},
-                   {"context_length", o.context_length},
-                   {"vocab_size", o.vocab_size},
-                   {"positions", o.positions == PositionKind::rotary ? "rotary" : "learned"},
-                   {"qkv_bias", o.qkv_bias},
-                   {"tied_head", o.tied_head}};
+    json["gpt"] = to_json(*report.gpt);
+    for (const char* unsaid : {"seed", "dtype"}) json["gpt"].erase(unsaid);  // of no file
   }
   // ASCII: names out of a file may hold what turns the direction of a terminal.
   return json.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";

@@ -1,6 +1,39 @@
 #include "cli/train_flags.h"
 
+#include <algorithm>
+
 namespace cephalo::cli {
+namespace {
+
+// Those of a model's options that a run may choose.
+struct ModelFlag {
+  const char* option;
+  const char* type;
+  const char* help;
+};
+constexpr ModelFlag kModelFlags[] = {
+    {"context_length", "N", "Tokens of a row"},
+    {"d_model", "N", "Width of the model"},
+    {"num_layers", "N", "Layers"},
+    {"num_heads", "N", "Heads of a layer"},
+    {"num_kv_heads", "N", "Heads of keys and values, which its heads share (as many)"},
+    {"positions", "KIND", "rotary or learned (rotary)"},
+    {"dropout", "P", "In training (0)"},
+    {"seed", "N", "Of parameters, order and dropout (123)"}};
+
+}  // namespace
+
+std::string flag_of(const char* option) {
+  std::string flag = std::string("--") + option;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+const std::string& TrainFlags::typed(const std::string& option) const {
+  static const std::string kNothing;
+  const auto found = model.find(option);
+  return found == model.end() ? kNothing : found->second;
+}
 
 void TrainFlags::add_to(CLI::App& verb) {
   verb.add_option("FILE", files, "Text to learn from; the last part of each is for validation");
@@ -15,12 +48,9 @@ void TrainFlags::add_to(CLI::App& verb) {
   flag("--steps", steps, "N", "Updates of the parameters");
   flag("--batch", batch, "N", "Rows of one pass");
   flag("--accumulate", accumulate, "N", "Passes of one step (1)");
-  flag("--context-length", context_length, "N", "Tokens of a row");
-  flag("--d-model", d_model, "N", "Width of the model");
-  flag("--num-layers", num_layers, "N", "Layers");
-  flag("--num-heads", num_heads, "N", "Heads of a layer");
-  flag("--positions", positions, "KIND", "rotary or learned (rotary)");
-  flag("--dropout", dropout, "P", "In training (0)");
+  for (const ModelFlag& each : kModelFlags) {
+    flag(flag_of(each.option).c_str(), model[each.option], each.type, each.help);
+  }
   flag("--vocab", vocab, "FOLDER", "vocab.json and merges.txt to use");
   flag("--vocab-size", vocab_size, "N", "Tokens of the vocabulary that is learned from the text");
 
@@ -33,7 +63,6 @@ void TrainFlags::add_to(CLI::App& verb) {
 
   flag("--repeat-share", repeat_share, "P", "Share of rows that repeat some of their text (0.2)");
   flag("--validation-share", validation_share, "P", "Of each text, kept out of training (0.05)");
-  flag("--seed", seed, "N", "Of parameters, order and dropout (123)");
   flag("--save-every", save_every, "N", "Steps from checkpoint to checkpoint");
   flag("--sample-every", sample_every, "N", "Steps from sample to sample; 0: none");
   flag("--report-every", report_every, "N", "Steps from line to line of the report");

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <optional>
+#include <type_traits>
 
 #include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
@@ -37,7 +39,11 @@ double tokens_per_second(const GptOptions& model, double flops) {
   constexpr double kEfficiency = 0.5;
   const double d = static_cast<double>(model.d_model);
   const double layers = static_cast<double>(model.num_layers);
-  const double matrices = layers * 12.0 * d * d + d * static_cast<double>(model.vocab_size);
+  const ParameterList list = parameter_list(model);
+  double matrices = d * static_cast<double>(model.vocab_size);  // the head
+  for (const ParameterInfo& p : list.block()) {
+    if (p.kind == ParameterKind::matrix) matrices += layers * static_cast<double>(numel(p.shape));
+  }
   const double attention = layers * 2.0 * d * static_cast<double>(model.context_length) / 2.0;
   return kEfficiency * flops / (6.0 * (matrices + attention));
 }
@@ -64,10 +70,34 @@ double share_or(const char* flag, const std::string& text, double otherwise) {
 }
 
 PositionKind parse_positions(const std::string& word) {
-  if (word.empty() || word == "rotary") return PositionKind::rotary;
+  if (word == "rotary") return PositionKind::rotary;
   if (word == "learned") return PositionKind::learned;
   throw UsageError(format_text("--positions: '{}' is not one of rotary, learned", printable(word)));
 }
+
+// The options that were typed; the others stay as they are.
+struct FieldReader {
+  void operator()(const OptionField& field, dim_t& value) const {
+    value = size_or(flag_of(field.name).c_str(), flags.typed(field.name), value);
+  }
+  void operator()(const OptionField& field, double& value) const {
+    value = field.range == OptionField::Range::share
+                ? share_or(flag_of(field.name).c_str(), flags.typed(field.name), value)
+                : positive_or(flag_of(field.name).c_str(), flags.typed(field.name), value);
+  }
+  void operator()(const OptionField& field, PositionKind& value) const {
+    const std::string& word = flags.typed(field.name);
+    if (!word.empty()) value = parse_positions(word);
+  }
+  void operator()(const OptionField& field, std::optional<std::uint64_t>& value) const {
+    const std::string& number = flags.typed(field.name);
+    if (!number.empty()) value = parse_seed(flag_of(field.name), number);
+  }
+  template <typename Other>
+  void operator()(const OptionField&, const Other&) const {}  // there is no flag for it
+
+  const TrainFlags& flags;
+};
 
 bool is_last(const std::string& word) {
   if (word == "best" || word == "last") return word == "last";
@@ -77,24 +107,30 @@ bool is_last(const std::string& word) {
 GptOptions model_of(const TrainFlags& flags, const Tier& tier, std::int64_t vocab_size) {
   GptOptions model;
   model.vocab_size = vocab_size;
-  model.context_length = size_or("--context-length", flags.context_length, tier.context_length);
-  model.d_model = size_or("--d-model", flags.d_model, tier.d_model);
-  model.num_layers = size_or("--num-layers", flags.num_layers, tier.num_layers);
-  model.num_heads = size_or("--num-heads", flags.num_heads,
-                            model.d_model % tier.num_heads == 0 ? tier.num_heads : 1);
-  if (model.d_model % model.num_heads != 0) {
+  model.context_length = tier.context_length;
+  model.d_model = tier.d_model;
+  model.num_heads = tier.num_heads;
+  model.num_layers = tier.num_layers;
+  model.positions = PositionKind::rotary;
+  model.seed = 123;
+  for_fields(model, FieldReader{flags});
+  const bool divides = model.d_model % model.num_heads == 0;
+  if (!divides && flags.typed("num_heads").empty()) {
+    model.num_heads = 1;
+  } else if (!divides) {
     throw UsageError(format_text("--num-heads: {} does not divide --d-model {}", model.num_heads,
                                  model.d_model));
   }
-  model.positions = parse_positions(flags.positions);
-  if (model.positions == PositionKind::rotary && model.d_model / model.num_heads % 2 != 0) {
+  if (model.num_kv_heads > 0 && model.num_heads % model.num_kv_heads != 0) {
+    throw UsageError(format_text("--num-kv-heads: {} does not divide --num-heads {}",
+                                 model.num_kv_heads, model.num_heads));
+  }
+  if (model.positions == PositionKind::rotary && model.head_dim() % 2 != 0) {
     throw UsageError(
         format_text("--num-heads: {} leaves heads of {} numbers, rotary positions "
                     "need an even count; --positions learned takes any",
-                    model.num_heads, model.d_model / model.num_heads));
+                    model.num_heads, model.head_dim()));
   }
-  model.dropout = share_or("--dropout", flags.dropout, 0.0);
-  model.seed = flags.seed.empty() ? 123 : parse_seed("--seed", flags.seed);
   return model;
 }
 
@@ -145,6 +181,48 @@ TrainSettings settings_of(const TrainFlags& flags, const TrainPlan& plan,
   return s;
 }
 
+// A number that was typed must be the one that is there.
+template <typename Number>
+void refuse_other(const std::string& flag, const std::string& typed, Number there) {
+  if (typed.empty()) return;
+  bool equal = false;
+  if constexpr (std::is_integral_v<Number>) {
+    equal = parse_integer(flag, typed, 0, std::numeric_limits<std::int64_t>::max()) == there;
+  } else {
+    equal = parse_tolerance(flag, typed) == there;
+  }
+  if (equal) return;
+  throw UsageError(
+      format_text("{}: {}, the run that is resumed has {}; leave it out or begin a new run in "
+                  "another folder",
+                  flag, printable(typed), there));
+}
+
+// The same for options of the model.
+struct FieldComparison {
+  void operator()(const OptionField& field, dim_t there) const {
+    refuse_other(flag_of(field.name), flags.typed(field.name), there);
+  }
+  void operator()(const OptionField& field, double there) const {
+    refuse_other(flag_of(field.name), flags.typed(field.name), there);
+  }
+  void operator()(const OptionField& field, PositionKind there) const {
+    const std::string& word = flags.typed(field.name);
+    if (word.empty() || parse_positions(word) == there) return;
+    throw UsageError(format_text("--positions: {}, the run that is resumed has others", word));
+  }
+  void operator()(const OptionField& field, const std::optional<std::uint64_t>& there) const {
+    const std::string& number = flags.typed(field.name);
+    if (number.empty() || parse_seed("--seed", number) == there) return;
+    throw UsageError(
+        format_text("--seed: {}, the run that is resumed has {}", number, there.value_or(0)));
+  }
+  template <typename Other>
+  void operator()(const OptionField&, const Other&) const {}  // there is no flag for it
+
+  const TrainFlags& flags;
+};
+
 // Half the rows twice over give the same step in less memory.
 void fit_into_memory(TrainPlan& plan) {
   const auto needed = [&] {
@@ -172,7 +250,7 @@ void check_train_flags(const TrainFlags& flags) {
 }
 
 dim_t shortest_row(const TrainFlags& flags) {
-  return 1 + size_or("--context-length", flags.context_length, kTiers[0].context_length);
+  return 1 + size_or("--context-length", flags.typed("context_length"), kTiers[0].context_length);
 }
 
 std::int64_t choose_vocab_size(std::int64_t bytes) {
@@ -192,7 +270,8 @@ TrainPlan choose_plan(const TrainFlags& flags, std::int64_t vocab_size,
     const bool smallest = std::next(tier) == std::rend(kTiers);
     const double in_time = kBudgetSeconds * tokens_per_second(plan.model, flops);
     const bool learns = in_time >= 0.5 * static_cast<double>(parameter_count(plan.model));
-    if (smallest || (training_tokens >= tier->from_tokens && (learns || !flags.d_model.empty()))) {
+    if (smallest ||
+        (training_tokens >= tier->from_tokens && (learns || !flags.typed("d_model").empty()))) {
       break;
     }
   }
@@ -221,44 +300,18 @@ void apply_to_resumed(const TrainFlags& flags, TrainSettings& s) {
 
 void refuse_other_sizes(const TrainFlags& flags, const GptOptions& model,
                         const TrainerOptions& trainer, const TrainSettings& settings) {
-  const auto same = [](const char* flag, const std::string& typed, auto there) {
-    constexpr bool kWhole = std::is_integral_v<decltype(there)>;
-    if (typed.empty()) return;
-    bool equal = false;
-    if constexpr (kWhole) {
-      equal = parse_integer(flag, typed, 0, std::numeric_limits<std::int64_t>::max()) == there;
-    } else {
-      equal = parse_tolerance(flag, typed) == there;
-    }
-    if (equal) return;
-    throw UsageError(
-        format_text("{}: {}, the run that is resumed has {}; leave it out or begin a "
-                    "new run in another folder",
-                    flag, printable(typed), there));
-  };
-  same("--batch", flags.batch, trainer.batch);
-  same("--accumulate", flags.accumulate, trainer.accumulate);
-  same("--context-length", flags.context_length, model.context_length);
-  same("--d-model", flags.d_model, model.d_model);
-  same("--num-layers", flags.num_layers, model.num_layers);
-  same("--num-heads", flags.num_heads, model.num_heads);
-  same("--vocab-size", flags.vocab_size, model.vocab_size);
-  same("--warmup", flags.warmup, trainer.schedule.warmup);
-  same("--dropout", flags.dropout, model.dropout);
-  same("--learning-rate", flags.learning_rate, trainer.schedule.learning_rate);
-  same("--min-lr-share", flags.min_lr_share, trainer.schedule.min_lr_share);
-  same("--weight-decay", flags.weight_decay, trainer.weight_decay);
-  same("--beta2", flags.beta2, trainer.beta2);
-  same("--clip", flags.clip, trainer.clip);
-  same("--repeat-share", flags.repeat_share, settings.repeat_share);
-  if (!flags.seed.empty() && parse_seed("--seed", flags.seed) != model.seed) {
-    throw UsageError(format_text("--seed: {}, the run that is resumed has {}", flags.seed,
-                                 model.seed.value_or(0)));
-  }
-  if (!flags.positions.empty() && parse_positions(flags.positions) != model.positions) {
-    throw UsageError(
-        format_text("--positions: {}, the run that is resumed has others", flags.positions));
-  }
+  const GptOptions there = checked_options(model, "train");  // with what older runs left open
+  for_fields(there, FieldComparison{flags});
+  refuse_other("--batch", flags.batch, trainer.batch);
+  refuse_other("--accumulate", flags.accumulate, trainer.accumulate);
+  refuse_other("--vocab-size", flags.vocab_size, model.vocab_size);
+  refuse_other("--warmup", flags.warmup, trainer.schedule.warmup);
+  refuse_other("--learning-rate", flags.learning_rate, trainer.schedule.learning_rate);
+  refuse_other("--min-lr-share", flags.min_lr_share, trainer.schedule.min_lr_share);
+  refuse_other("--weight-decay", flags.weight_decay, trainer.weight_decay);
+  refuse_other("--beta2", flags.beta2, trainer.beta2);
+  refuse_other("--clip", flags.clip, trainer.clip);
+  refuse_other("--repeat-share", flags.repeat_share, settings.repeat_share);
 }
 
 std::int64_t available_memory() {

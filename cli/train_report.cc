@@ -7,6 +7,7 @@
 #include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/text/pre_split.h"
+#include "cli/model_text.h"
 #include "cli/terminal.h"
 
 namespace cephalo::cli {
@@ -61,9 +62,8 @@ std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
   };
   line("text", format_text("{} tokens, {} more for validation", with_commas(training_tokens),
                            with_commas(validation_tokens)));
-  line("model", format_text("{} layers x {} heads, d_model {}, context_length {}, {} positions",
-                            m.num_layers, m.num_heads, m.d_model, m.context_length,
-                            m.positions == PositionKind::rotary ? "rotary" : "learned"));
+  line("model", format_text("{}, d_model {}, context_length {}, {} positions", layers_and_heads(m),
+                            m.d_model, m.context_length, name(m.positions)));
   line("vocabulary", format_text("{} tokens", with_commas(m.vocab_size)));
   line("parameters", with_commas(parameter_count(m)));
   line("step", format_text("batch {}{}: {} tokens", t.batch,

@@ -306,6 +306,28 @@ class Interrupted(InFolder):
             with open(os.environ["CEPHALO_REPORT"], "a") as file:
                 file.write(line + "\n")
 
+    def test_heads_may_share_keys_and_values(self):
+        flags = ("--num-heads", "4", "--num-kv-heads", "2")
+        what = "1 layers x 4 heads (2 of keys and values), d_model 16"
+        self.assertIn(what, self.train("model", *flags, steps=2).stdout)
+        report = subprocess.run([CEPHALO, "inspect", "--json", self.folder / "model"],
+                                capture_output=True, text=True, check=True)
+        report = json.loads(report.stdout)
+        self.assertIn(what, report["what"])
+        self.assertEqual((report["gpt"]["num_heads"], report["gpt"]["num_kv_heads"]), (4, 2))
+        self.assertEqual(json.loads((self.folder / "model/config.json").read_text())["num_kv_heads"], 2)
+        text = subprocess.run([CEPHALO, "generate", "The cat", "--model", self.folder / "model",
+                               "--new-tokens", "4"], capture_output=True)
+        self.assertEqual(text.returncode, 0, text.stderr)
+        self.train("model", "--resume", *flags, steps=4)
+        self.assertEqual(
+            self.error("model", "--resume", "--num-heads", "4", "--num-kv-heads", "1", status=2)
+            .splitlines()[0],
+            "--num-kv-heads: 1, the run that is resumed has 2; leave it out or begin a new run in "
+            "another folder")
+        self.assertIn("--num-kv-heads: 3 does not divide --num-heads 4",
+                      self.error("other", "--num-heads", "4", "--num-kv-heads", "3", status=2))
+
     def test_R6_a_resumed_run_is_the_unbroken_one(self):
         self.train("whole")
         process = self.run_until("parts", 1, steps=20)
