@@ -67,7 +67,7 @@ std::vector<GptCase> gpt_cases() {
                   .d_mlp = 100,
                   .seed = 3};
   GptOptions rotary = base;
-  rotary.positions = Positions::rotary;
+  rotary.positions = PositionKind::rotary;
   GptOptions dropping = base;
   dropping.dropout = 0.1;
   GptOptions all = rotary;

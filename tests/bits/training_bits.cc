@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSteps = 20;
 
-GptOptions small_model(Positions positions) {
+GptOptions small_model(PositionKind positions) {
   GptOptions o;
   o.vocab_size = 37;
   o.context_length = 16;
@@ -20,7 +20,7 @@ GptOptions small_model(Positions positions) {
   o.num_layers = 2;
   o.dropout = 0.1;
   o.positions = positions;
-  o.tied_head = positions == Positions::rotary;
+  o.tied_head = positions == PositionKind::rotary;
   o.seed = 7;
   return o;
 }
@@ -95,8 +95,8 @@ void add_sgd(Bits& bits, const std::string& name, const GptOptions& options) {
 }  // namespace
 
 void add_training_bits(Bits& bits) {
-  for (const auto& [name, positions] : {std::pair{"learned+untied", Positions::learned},
-                                        std::pair{"rotary+tied", Positions::rotary}}) {
+  for (const auto& [name, positions] : {std::pair{"learned+untied", PositionKind::learned},
+                                        std::pair{"rotary+tied", PositionKind::rotary}}) {
     add_adamw(bits, name, small_model(positions));
     add_sgd(bits, name, small_model(positions));
   }

@@ -103,7 +103,7 @@ Tensor logits_of(const Gpt& model) {
 TEST(WrittenTest, a_folder_that_training_exported) {
   const TextModel model = load_text_model(kFolder + "exported");
   const GptOptions& o = model.gpt.options();
-  EXPECT_EQ(o.positions, Positions::rotary);
+  EXPECT_EQ(o.positions, PositionKind::rotary);
   EXPECT_TRUE(o.tied_head);
   EXPECT_TRUE(o.qkv_bias);
   EXPECT_EQ(o.num_layers, 2);
@@ -120,7 +120,7 @@ TEST(WrittenTest, folders_with_learned_positions_and_a_head_of_their_own) {
     SCOPED_TRACE(folder);
     const LoadedGpt loaded = load_gpt(kFolder + folder);
     const GptOptions& o = loaded.model.options();
-    EXPECT_EQ(o.positions, Positions::learned);
+    EXPECT_EQ(o.positions, PositionKind::learned);
     EXPECT_FALSE(o.tied_head);
     EXPECT_TRUE(o.qkv_bias);
     EXPECT_EQ(o.activation, Activation::gelu_tanh);
@@ -134,7 +134,7 @@ TEST(WrittenTest, folders_in_shards_and_in_16_bits) {
     SCOPED_TRACE(folder);
     const LoadedGpt loaded = load_gpt(kFolder + folder);
     const GptOptions& o = loaded.model.options();
-    EXPECT_EQ(o.positions, Positions::rotary);
+    EXPECT_EQ(o.positions, PositionKind::rotary);
     EXPECT_TRUE(o.rotary.interleaved);
     EXPECT_EQ(o.rotary.base, 500.0);
     EXPECT_TRUE(o.tied_head);
