@@ -17,7 +17,7 @@ void check_attend_outputs(const TensorView& q, const TensorView& v,
   if (q.rank() < 2 || v.rank() != q.rank()) return;  // attend itself says what is wrong
   check_output(context_out, with_width(q, v.dim(-1)), q.dtype(), "cephalo_attend", "context_out");
   if (lse_out == nullptr) return;
-  const DType dtype = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const DType dtype = compute_type(q.dtype());
   check_output(*lse_out, without_width(q), dtype, "cephalo_attend", "lse_out");
 }
 

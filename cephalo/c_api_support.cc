@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "cephalo/attention/plan.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/printable.h"
 
@@ -13,17 +14,15 @@ thread_local std::string message_of_this_thread;
 thread_local const char* error_of_this_thread = "";
 
 Engine engine_of(int32_t engine, const char* function) {
-  switch (engine) {
-    case CEPHALO_ENGINE_AUTO:
-      return Engine::automatic;
-    case CEPHALO_ENGINE_REFERENCE:
-      return Engine::reference;
-    case CEPHALO_ENGINE_FUSED:
-      return Engine::fused;
-    default:
-      fail(Error::Kind::value, "{}: there is no engine {}", function, engine);
+  if (engine == CEPHALO_ENGINE_AUTO) return Engine::automatic;
+  for (const NamedEngine& each : named_engines()) {
+    if (static_cast<int32_t>(each.engine) == engine) return each.engine;
   }
+  fail(Error::Kind::value, "{}: there is no engine {}", function, engine);
 }
+static_assert(static_cast<int32_t>(Engine::automatic) == CEPHALO_ENGINE_AUTO &&
+              static_cast<int32_t>(Engine::reference) == CEPHALO_ENGINE_REFERENCE &&
+              static_cast<int32_t>(Engine::fused) == CEPHALO_ENGINE_FUSED);
 
 }  // namespace
 

@@ -88,11 +88,13 @@ Mask GradcheckFlags::parse_mask() const {
 }
 
 Engine GradcheckFlags::parse_engine() const {
-  for (const Engine each : {Engine::automatic, Engine::reference, Engine::fused}) {
-    if (engine == name(each)) return each;
+  std::string known = name(Engine::automatic);
+  if (engine == known) return Engine::automatic;
+  for (const NamedEngine& each : named_engines()) {
+    if (engine == each.name) return each.engine;
+    append_text(known, ", {}", each.name);
   }
-  throw UsageError(
-      format_text("--engine: '{}' is not one of automatic, reference, fused", printable(engine)));
+  throw UsageError(format_text("--engine: '{}' is not one of {}", printable(engine), known));
 }
 
 GradcheckOptions GradcheckFlags::parse_check() const {

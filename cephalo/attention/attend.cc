@@ -1,13 +1,9 @@
 #include "cephalo/attention/attend.h"
 
-#include <cmath>
 #include <utility>
 
 #include "cephalo/attention/engine/engine.h"
-#include "cephalo/attention/fused/fused.h"
-#include "cephalo/attention/fused/weights_pass.h"
 #include "cephalo/attention/kv_cache.h"
-#include "cephalo/attention/reference/reference.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 
@@ -24,7 +20,7 @@ void check_output(const AttendOutput& output, const TensorView& q, const TensorV
   require_type(is_floating(output.context.dtype()), "attend_into: context cannot be {}",
                name(output.context.dtype()));
   if (output.lse.numel() == 0) return;
-  const DType steps = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const DType steps = compute_type(q.dtype());
   require(output.lse.shape() == rows, "attend_into: lse is {}, the result {}", output.lse.shape(),
           rows);
   require_type(output.lse.dtype() == steps, "attend_into: lse is {}, {} is needed",
@@ -32,45 +28,36 @@ void check_output(const AttendOutput& output, const TensorView& q, const TensorV
 }
 
 void run_into(const AttendOutput& output, const AttendProblem& problem) {
-  if (choose_engine(problem.options, "attend_into") == Engine::fused) {
-    attend_fused(problem, output);
-    return;
-  }
-  AttendProblem wanted = problem;
-  wanted.options.return_lse = output.lse.numel() > 0;
-  const AttendResult result = attend_reference(wanted);
-  output.context.copy_from(result.context);
-  if (wanted.options.return_lse) output.lse.copy_from(result.lse);
+  choose_engine(problem, {forward_job(problem)}, "attend_into").attend(problem, output);
 }
 
-// Scores at the tap, by the reference engine beside the fused context.
-Tensor tapped_scores(const AttendProblem& problem) {
-  AttendProblem scores_only = problem;
-  scores_only.options.return_weights = false;
-  scores_only.options.return_lse = false;
-  scores_only.options.dropout = 0.0;
-  return attend_reference(scores_only).scores;
+Tensor weights_before_dropout(AttendProblem problem, const TensorView& lse) {
+  problem.options.dropout = 0.0;
+  return choose_engine(problem, {Job::weights}, "attend").weights(problem, lse, {});
 }
 
-AttendResult run_fused(const AttendProblem& problem) {
+// Context and lse by one engine, weights and scores each by whoever does that job.
+AttendResult run_jobs(const EngineEntry& engine, const AttendProblem& problem) {
   AttendResult result;
+  const AttendOptions& options = problem.options;
   const Shape rows{problem.q.dim(0), problem.q.dim(1), problem.q.dim(2)};
-  const DType steps = problem.q.dtype() == DType::f64 ? DType::f64 : DType::f32;
   result.context = Tensor::empty({rows[0], rows[1], rows[2], problem.v.dim(3)}, problem.q.dtype());
-  if (problem.options.return_lse || problem.options.return_weights) {
-    result.lse = Tensor::empty(rows, steps);
+  if (options.return_lse || options.return_weights) {
+    result.lse = Tensor::empty(rows, compute_type(problem.q.dtype()));
   }
-  attend_fused(problem, {result.context, result.lse});
-  if (problem.options.return_weights) result.weights = all_weights(problem, result.lse);
-  if (problem.options.return_scores != ScoresTap::none) result.scores = tapped_scores(problem);
-  if (!problem.options.return_lse) result.lse = Tensor();
+  engine.attend(problem, {result.context, result.lse});
+  if (options.return_weights) result.weights = weights_before_dropout(problem, result.lse);
+  if (options.return_scores != ScoresTap::none) {
+    result.scores = choose_scores_engine(problem, "attend").scores(problem);
+  }
+  if (!options.return_lse) result.lse = Tensor();
   return result;
 }
 
 AttendResult run(const AttendProblem& problem) {
   const UseThreads limit(problem.options.threads);
-  return choose_engine(problem.options, "attend") == Engine::fused ? run_fused(problem)
-                                                                   : attend_reference(problem);
+  const EngineEntry& engine = choose_engine(problem, {forward_job(problem)}, "attend");
+  return engine.attend_whole != nullptr ? engine.attend_whole(problem) : run_jobs(engine, problem);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "cephalo/attention/engine/backward_problem.h"
 #include "cephalo/attention/engine/engine.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
@@ -92,11 +91,7 @@ void attend_backward_into(const AttendGradientViews& gradients, const AttendPass
     problem.gradients.dbias.push_back(with_leading_ones(dbias, rank));
   }
   const UseThreads limit(options.threads);
-  if (choose_engine(options, kName) == Engine::fused) {
-    attend_backward_fused(problem);
-  } else {
-    attend_backward_reference(problem);
-  }
+  choose_engine(problem.forward, {Job::backward}, kName).attend_backward(problem);
 }
 
 AttendGradients attend_backward(const AttendPass& pass, const TensorView& q, const TensorView& k,

@@ -1,7 +1,6 @@
 #include "cephalo/attention/plan.h"
 
 #include "cephalo/attention/engine/engine.h"
-#include "cephalo/attention/fused/fused.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
@@ -24,70 +23,63 @@ double visible_pairs(const AttendProblem& p) {
   return pairs * static_cast<double>(p.q.dim(1));
 }
 
+// Who computes the weights and scores that are asked for, unless the engine has them at hand.
+void add_other_jobs(const EngineEntry& engine, const AttendProblem& problem, Plan& plan) {
+  const auto add = [&](const EngineEntry& other, Job job) {
+    plan.others.push_back({name(job), other.engine});
+    if (other.engine != engine.engine && other.scratch != nullptr) {
+      plan.scratch += other.scratch(problem, job);
+    }
+  };
+  if (engine.attend_whole != nullptr) return;
+  if (problem.options.return_weights)
+    add(choose_engine(problem, {Job::weights}, "plan"), Job::weights);
+  if (problem.options.return_scores != ScoresTap::none) {
+    add(choose_scores_engine(problem, "plan"), Job::scores);
+  }
+}
+
+const EngineEntry& entry_of(Engine engine) {
+  for (const EngineEntry* each : engines()) {
+    if (each->engine == engine) return *each;
+  }
+  fail(Error::Kind::value, "plan: there is no engine {}", static_cast<int>(engine));
+}
+
 }  // namespace
-
-const char* name(Engine engine) {
-  switch (engine) {
-    case Engine::automatic:
-      return "automatic";
-    case Engine::reference:
-      return "reference";
-    case Engine::fused:
-      return "fused";
-  }
-  return "?";
-}
-
-const char* why_fused_refuses(const AttendOptions& options) {
-  if (options.dropout > 0.0 && options.dropout_stream != DropoutStream::counter) {
-    return "dropout from a torch stream draws for the whole weights matrix in its memory order; "
-           "the counter stream can be drawn tile by tile";
-  }
-  return nullptr;
-}
-
-Engine choose_engine(const AttendOptions& options, const char* function) {
-  const char* reason = why_fused_refuses(options);
-  const bool fused = options.engine != Engine::reference && reason == nullptr;
-  require(fused || options.engine != Engine::fused, "{}: the fused engine refuses: {}", function,
-          reason);
-  const Engine chosen = fused ? Engine::fused : Engine::reference;
-  if (options.require == Engine::automatic || options.require == chosen) return chosen;
-  fail(Error::Kind::value, "{}: {} is required, but {}", function, name(options.require),
-       reason != nullptr          ? format_text("it refuses: {}", reason)
-       : options.engine == chosen ? format_text("engine = {} was asked for", name(chosen))
-                                  : "engine = automatic picks fused");
-}
 
 Plan plan(const TensorView& q, const TensorView& k, const TensorView& v, const Mask& mask,
           const AttendOptions& options) {
   const AttendProblem problem = make_problem(q, k, v, mask, options, "plan");
   const UseThreads limit(options.threads);
   Plan result{};
-  result.engine = choose_engine(options, "plan");
+  const Job forward = forward_job(problem);
+  const EngineEntry& engine = choose_engine(problem, {forward}, "plan");
+  result.engine = engine.engine;
   result.isa = current_isa(problem.q.dtype());
-  if (const char* reason = why_fused_refuses(options)) {
-    result.refused.push_back({Engine::fused, reason});
+  for (const EngineEntry* each : engines()) {
+    if (const char* reason = why_not(*each, problem, forward)) {
+      result.refused.push_back({each->engine, reason});
+    }
   }
+  result.scratch = engine.scratch != nullptr ? engine.scratch(problem, forward) : 0;
+  add_other_jobs(engine, problem, result);
   result.flops = 2.0 * visible_pairs(problem) * static_cast<double>(q.dim(-1) + v.dim(-1));
   result.bytes =
       bytes_of(q) * (1.0 + static_cast<double>(v.dim(-1)) / static_cast<double>(q.dim(-1))) +
       bytes_of(k) + bytes_of(v);
   for (const MaskTensor& part : mask.tensors) result.bytes += bytes_of(part.view);
-  const auto pairs = static_cast<std::size_t>(problem.q.dim(0) * problem.q.dim(1) *
-                                              problem.q.dim(2) * problem.k.dim(2));
-  const std::size_t number = q.dtype() == DType::f64 ? sizeof(double) : sizeof(float);
-  const bool taps = options.return_scores != ScoresTap::none && result.engine == Engine::fused;
-  result.scratch = result.engine == Engine::fused
-                       ? fused_scratch_bytes(problem) + (taps ? pairs * number : 0)
-                       : pairs * number;
   return result;
 }
 
 std::string Plan::to_string() const {
   std::string text = format_text("{} engine", name(engine));
-  if (engine == Engine::fused) text += format_text(" on {}", name(isa));
+  if (entry_of(engine).runs_on != nullptr) append_text(text, " on {}", name(isa));
   text += format_text(": {:.3g} flops, {:.3g} bytes, {} bytes of scratch", flops, bytes, scratch);
+  for (const OtherJob& each : others) {
+    if (each.engine != engine)
+      append_text(text, "; {} by the {} engine", each.job, name(each.engine));
+  }
   for (const Refusal& each : refused) {
     text += format_text("; {} refuses: {}", name(each.engine), each.reason);
   }

@@ -1,225 +1,21 @@
 #include "cephalo/attention/weights.h"
 
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numbers>
-
-#include "cephalo/attention/fused/tile_mask.h"
-#include "cephalo/attention/fused/tiles.h"
-#include "cephalo/attention/fused/weights_pass.h"
+#include "cephalo/attention/engine/engine.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 
 namespace cephalo {
 namespace {
 
-using kernels::kKvTile;
-
-// Consecutive rows of one head; `row` counts the selected rows before them.
-struct RowRun {
-  dim_t b, h;
-  dim_t head;  // its number in the selection
-  dim_t i, count;
-  dim_t row;
-};
-
-// Weights of a tile as the kernel leaves them: key by key, queries in lanes.
-template <typename T>
-struct WeightTile {
-  TilePlace place;
-  const T* weights;              // [keys][width]
-  const std::uint64_t* visible;  // [keys], null: all are
-  T at(dim_t k, dim_t x) const { return weights[k * place.width + x]; }
-  bool sees(dim_t k, dim_t x) const { return visible == nullptr || ((visible[k] >> x) & 1) != 0; }
-};
-
-// Walks through runs of rows in parallel and hands every tile that is not all hidden to
-// consume(run, tile). A run is one thread's, its tiles come in order of rows and then of keys.
-template <typename T>
-class WeightsPass {
- public:
-  WeightsPass(const AttendProblem& problem, const TensorView& lse)
-      : p_(problem),
-        lse_(lse),
-        kernels_(*kernels::attend_kernels<T, T>(kernels::isa_for<T>())),
-        has_bias_(has_bias(problem)),
-        head_dim_(problem.q.dim(3)),
-        width_(kernels::kMaxColumns * kernels_.lanes) {}
-
-  template <typename Consume>
-  void run(const std::vector<RowRun>& runs, const Consume& consume) const {
-    double rows = 0.0;
-    for (const RowRun& each : runs) rows += static_cast<double>(each.count);
-    const double pairs = rows * static_cast<double>(p_.k.dim(2));
-    const Region region{.pieces = static_cast<dim_t>(runs.size()),
-                        .flops = pairs * (2.0 * static_cast<double>(head_dim_) / kFusedSpeed + 2.0),
-                        .scratch_bytes = scratch_bytes()};
-    parallel_for(region, [&](dim_t piece, std::byte* scratch) {
-      run_rows(runs[static_cast<std::size_t>(piece)], scratch, consume);
-    });
-  }
-
- private:
-  std::size_t scratch_bytes() const {
-    const dim_t numbers = kKvTile * (width_ + head_dim_) + (head_dim_ + 3) * width_;
-    return static_cast<std::size_t>(numbers) * sizeof(T) +
-           static_cast<std::size_t>(kKvTile) * (sizeof(void*) + sizeof(kernels::StripColumns)) +
-           TileMaskBuilder<T>::scratch_bytes(p_, kernels_) + 64;
-  }
-
-  template <typename Consume>
-  void run_rows(const RowRun& rows, std::byte* memory, const Consume& consume) const {
-    TileMaskBuilder<T> masks(p_, kernels_, memory);
-    memory += round_up(static_cast<dim_t>(TileMaskBuilder<T>::scratch_bytes(p_, kernels_)), 64);
-    auto** addresses = reinterpret_cast<const void**>(memory);
-    memory += kKvTile * static_cast<dim_t>(sizeof(void*));
-    auto* strips = reinterpret_cast<kernels::StripColumns*>(memory);
-    T* weights = reinterpret_cast<T*>(memory + kKvTile * sizeof(kernels::StripColumns));
-    T* keys = weights + kKvTile * width_;
-    T* q = keys + kKvTile * head_dim_;
-    T* minus_lse = q + head_dim_ * width_;
-    T* sum = minus_lse + width_;
-    T* factor = sum + width_;
-    const dim_t kv_head = rows.h / (p_.q.dim(1) / p_.k.dim(1));
-
-    const dim_t end = rows.i + rows.count;
-    for (dim_t i = rows.i; i < end; i += width_) {
-      const dim_t count = std::min(width_, end - i);
-      const dim_t columns = (count + kernels_.lanes - 1) / kernels_.lanes;
-      const dim_t width = columns * kernels_.lanes;
-      pack_queries(p_, kernels_, {rows.b, rows.h, i, i + count}, width, q);
-      const std::uint64_t far = load_references(rows, i, count, width, minus_lse);
-      kernels::QueryTile<T, T> tile{q, nullptr, minus_lse, sum,  static_cast<int>(columns),
-                                    0, true,    far,       false};
-      std::fill(sum, sum + width, T{0});
-      const BoundMask::KeyRange range = p_.mask.key_range(rows.b, i, i + count);
-      const auto walk = [&](const auto& use) {
-        for (dim_t j = range.begin / kKvTile * kKvTile; j < range.end; j += kKvTile) {
-          const TilePlace place{
-              rows.b, rows.h, i, count, width, j, std::min(kKvTile, range.end - j)};
-          kernels::TileMask<T> mask;
-          const Tile answer = masks.build(place, &mask);
-          if (answer == Tile::hidden) continue;
-          p_.key_rows({rows.b, kv_head, j, place.keys}, addresses);
-          kernels_.pack_broadcast(
-              {addresses, place.keys, head_dim_, p_.k.strides()[3], p_.k.dtype()}, keys);
-          const kernels::KeyBlock<T> block{keys, nullptr, place.keys, head_dim_, 0, 0, true};
-          kernels_.weigh(block, tile, answer == Tile::visible ? nullptr : &mask, weights, strips);
-          use(place, answer == Tile::mixed ? mask.visible : nullptr);
-        }
-      };
-      // The reference is an lse that was rounded, and this sums in another order than the call
-      // did: a first walk finds what the row adds up to, the second divides by it. Where keys of
-      // the whole are missing, rows are to add up to less.
-      if (p_.mask.has_all_keys()) walk([](const TilePlace&, const std::uint64_t*) {});
-      for (dim_t x = 0; x < width; ++x) factor[x] = sum[x] > T{0} ? T{1} / sum[x] : T{1};
-      walk([&](const TilePlace& place, const std::uint64_t* visible) {
-        clear_unseen(place, strips, weights);
-        scale(place, factor, weights);
-        consume(rows, WeightTile<T>{place, weights, visible});
-      });
-    }
-  }
-
-  static void scale(const TilePlace& place, const T* factor, T* weights) {
-    for (dim_t k = 0; k < place.keys; ++k) {
-      for (dim_t x = 0; x < place.width; ++x) weights[k * place.width + x] *= factor[x];
-    }
-  }
-
-  // −lse of every lane, in the units that kernels want; the bits of lanes that are far.
-  std::uint64_t load_references(const RowRun& rows, dim_t i, dim_t count, dim_t width,
-                                T* to) const {
-    std::uint64_t far = 0;
-    const Strides& s = lse_.strides();
-    const T* from = lse_.data_as<T>() + rows.b * s[0] + rows.h * s[1] + i * s[2];
-    std::fill(to, to + width, T{0});
-    for (dim_t x = 0; x < count; ++x) {
-      const T value = from[x * s[2]];
-      // A row that saw nothing has weights of 0 whatever the reference is.
-      if (value == -std::numeric_limits<T>::infinity()) continue;
-      if (has_bias_ && is_far(static_cast<double>(value))) {
-        to[x] = -value;
-        far |= std::uint64_t{1} << x;
-      } else {
-        to[x] = static_cast<T>(-static_cast<double>(value) * std::numbers::log2e);
-      }
-    }
-    return far;
-  }
-
-  // Columns of a strip that the kernel skipped hold what was there before.
-  void clear_unseen(const TilePlace& place, const kernels::StripColumns* strips, T* weights) const {
-    for (dim_t k = 0; k < place.keys; ++k) {
-      const kernels::StripColumns seen = strips[k / kernels_.rows];
-      T* row = weights + k * place.width;
-      std::fill(row, row + seen.first * kernels_.lanes, T{0});
-      std::fill(row + (seen.first + seen.count) * kernels_.lanes, row + place.width, T{0});
-    }
-  }
-
-  const AttendProblem& p_;
-  const TensorView& lse_;
-  const kernels::AttendKernels<T, T>& kernels_;
-  bool has_bias_;
-  dim_t head_dim_;
-  dim_t width_;
-};
-
-constexpr dim_t kRowsPerRun = 192;  // four tiles of the widest lanes: enough to be worth a piece
-
-std::vector<dim_t> all_or(const std::vector<dim_t>& selected, dim_t count, const char* function,
-                          const char* what) {
-  std::vector<dim_t> chosen = selected;
-  if (chosen.empty()) {
-    for (dim_t k = 0; k < count; ++k) chosen.push_back(k);
-  }
-  for (const dim_t k : chosen) {
-    require(0 <= k && k < count, "{}: {} {} is not in [0, {})", function, what, k, count);
-  }
-  return chosen;
-}
-
-// Selected rows of all selected heads, neighbours together.
-std::vector<RowRun> runs_of(dim_t batch, const std::vector<dim_t>& heads,
-                            const std::vector<dim_t>& rows) {
-  std::vector<RowRun> runs;
-  for (dim_t b = 0; b < batch; ++b) {
-    for (std::size_t head = 0; head < heads.size(); ++head) {
-      for (std::size_t first = 0; first < rows.size();) {
-        std::size_t next = first + 1;
-        while (next < rows.size() && rows[next] == rows[next - 1] + 1 &&
-               next - first < static_cast<std::size_t>(kRowsPerRun)) {
-          ++next;
-        }
-        runs.push_back({b, heads[head], static_cast<dim_t>(head), rows[first],
-                        static_cast<dim_t>(next - first), static_cast<dim_t>(first)});
-        first = next;
-      }
-    }
-  }
-  return runs;
-}
-
 // lse as [batch, num_heads, q_tokens] with the strides that it has.
 TensorView checked_lse(const AttendProblem& p, const TensorView& lse, const char* function) {
+  const TensorView rows = with_leading_ones(lse, 3);
   const Shape full{p.q.dim(0), p.q.dim(1), p.q.dim(2)};
-  Shape shape;
-  Strides strides;
-  for (int axis = lse.rank(); axis < 3; ++axis) {
-    shape.push_back(1);
-    strides.push_back(0);
-  }
-  for (int axis = 0; axis < lse.rank(); ++axis) {
-    shape.push_back(lse.dim(axis));
-    strides.push_back(lse.strides()[axis]);
-  }
-  require(shape == full, "{}: lse is {}, q needs {}", function, lse.shape(), full);
-  const DType steps = p.q.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  require(rows.shape() == full, "{}: lse is {}, q needs {}", function, lse.shape(), full);
+  const DType steps = compute_type(p.q.dtype());
   require_type(lse.dtype() == steps, "{}: lse is {}, {} is needed", function, name(lse.dtype()),
                name(steps));
-  return {lse.data(), lse.dtype(), shape, strides};
+  return rows;
 }
 
 // Options without what has no part in weights before dropout.
@@ -228,206 +24,64 @@ AttendOptions without_dropout(AttendOptions options) {
   return options;
 }
 
-template <typename T>
-Tensor selected_weights(const AttendProblem& p, const TensorView& lse,
-                        const WeightsSelection& selection) {
-  const std::vector<dim_t> heads = all_or(selection.heads, p.q.dim(1), "weights", "head");
-  const std::vector<dim_t> rows = all_or(selection.rows, p.q.dim(2), "weights", "row");
-  const dim_t kv_tokens = p.k.dim(2);
-  Tensor out = Tensor::zeros(
-      {p.q.dim(0), static_cast<dim_t>(heads.size()), static_cast<dim_t>(rows.size()), kv_tokens},
-      DTypeOf<T>::value);
-  if (out.numel() == 0) return out;
-  T* data = out.mutable_data_as<T>();
-  const auto row_count = static_cast<dim_t>(rows.size());
-  const auto head_count = static_cast<dim_t>(heads.size());
-  WeightsPass<T>(p, lse).run(
-      runs_of(p.q.dim(0), heads, rows), [&](const RowRun& run, const WeightTile<T>& tile) {
-        const dim_t first = run.row + tile.place.i - run.i;
-        T* to = data + ((run.b * head_count + run.head) * row_count + first) * kv_tokens;
-        for (dim_t x = 0; x < tile.place.count; ++x) {
-          for (dim_t k = 0; k < tile.place.keys; ++k) {
-            to[x * kv_tokens + tile.place.j + k] = tile.at(k, x);
-          }
-        }
-      });
-  return out;
-}
-
-Tensor weights_of(const AttendProblem& problem, const TensorView& lse,
-                  const WeightsSelection& selection) {
-  const TensorView rows = checked_lse(problem, lse, "weights");
-  const UseThreads limit(problem.options.threads);
-  return problem.q.dtype() == DType::f64 ? selected_weights<double>(problem, rows, selection)
-                                         : selected_weights<float>(problem, rows, selection);
-}
-
 AttendOptions options_for(const AttendOptions& options, const WeightsSelection& selection) {
   require(!selection.dropped || options.dropout_stream == DropoutStream::counter,
           "weights: only the counter stream of dropout can be drawn again");
   return selection.dropped ? options : without_dropout(options);
 }
 
-// Cell of index n when `count` of them share `cells` cells evenly, and where a cell begins.
-dim_t cell_of(dim_t n, dim_t count, dim_t cells) {
-  return n * cells / count;
-}
-dim_t begin_of(dim_t cell, dim_t count, dim_t cells) {
-  return (cell * count + cells - 1) / cells;
-}
-
-template <typename T>
-PooledWeights pool(const AttendProblem& p, const TensorView& lse, dim_t cells, dim_t head,
-                   dim_t batch) {
-  const dim_t q_tokens = p.q.dim(2);
-  const dim_t kv_tokens = p.k.dim(2);
-  const dim_t cells_q = std::min(cells, q_tokens);
-  const dim_t cells_k = std::min(cells, kv_tokens);
-  PooledWeights out{Tensor::zeros({cells_q, cells_k}), Tensor::zeros({cells_q, cells_k})};
-  float* largest = out.largest.mutable_data_as<float>();
-  float* mean = out.mean.mutable_data_as<float>();
-  std::vector<double> sums(static_cast<std::size_t>(cells_q * cells_k), 0.0);
-  // A row of cells is one piece: nobody else adds to it.
-  std::vector<RowRun> runs;
-  for (dim_t y = 0; y < cells_q; ++y) {
-    const dim_t begin = begin_of(y, q_tokens, cells_q);
-    runs.push_back({batch, head, y, begin, begin_of(y + 1, q_tokens, cells_q) - begin, 0});
-  }
-  WeightsPass<T>(p, lse).run(runs, [&](const RowRun& run, const WeightTile<T>& tile) {
-    const dim_t row = run.head * cells_k;
-    for (dim_t k = 0; k < tile.place.keys; ++k) {
-      const dim_t cell = row + cell_of(tile.place.j + k, kv_tokens, cells_k);
-      T high{0};
-      T sum{0};
-      for (dim_t x = 0; x < tile.place.count; ++x) {
-        high = std::max(high, tile.at(k, x));
-        sum += tile.at(k, x);
-      }
-      largest[cell] = std::max(largest[cell], static_cast<float>(high));
-      sums[static_cast<std::size_t>(cell)] += static_cast<double>(sum);
-    }
-  });
-  for (dim_t y = 0; y < cells_q; ++y) {
-    const dim_t rows = begin_of(y + 1, q_tokens, cells_q) - begin_of(y, q_tokens, cells_q);
-    for (dim_t x = 0; x < cells_k; ++x) {
-      const dim_t keys = begin_of(x + 1, kv_tokens, cells_k) - begin_of(x, kv_tokens, cells_k);
-      const auto cell = static_cast<std::size_t>(y * cells_k + x);
-      mean[cell] = static_cast<float>(sums[cell] / static_cast<double>(rows * keys));
-    }
-  }
-  return out;
-}
-
-// Adds what one pair contributes to the sums of its row.
-class RowSummer {
- public:
-  RowSummer(const BoundMask& mask, const TensorView& tokens)
-      : mask_(mask),
-        tokens_(tokens.numel() > 0 ? tokens.data_as<std::int64_t>() : nullptr),
-        count_(tokens.numel()) {}
-
-  template <typename T>
-  void add(const WeightTile<T>& tile, dim_t x, double* sums) const {
-    const auto at = [&](RowSum sum) -> double& { return sums[static_cast<int>(sum)]; };
-    const dim_t p = mask_.position(tile.place.b, tile.place.i + x);
-    const bool has_token = 0 <= p && p < count_;
-    for (dim_t k = 0; k < tile.place.keys; ++k) {
-      if (!tile.sees(k, x)) continue;
-      const dim_t j = mask_.key_position(tile.place.j + k);
-      const double weight = static_cast<double>(tile.at(k, x));
-      at(RowSum::visible) += 1.0;
-      at(RowSum::largest) = std::max(at(RowSum::largest), weight);
-      if (weight > 0.0) at(RowSum::entropy) -= weight * std::log(weight);
-      at(RowSum::distance) += weight * static_cast<double>(std::abs(p - j));
-      if (j == p - 1) at(RowSum::previous) += weight;
-      if (j == 0) at(RowSum::first) += weight;
-      if (j == p) at(RowSum::current) += weight;
-      if (!has_token || j >= p) continue;
-      if (tokens_[j] == tokens_[p]) {
-        at(RowSum::duplicate) += weight;
-        at(RowSum::has_duplicate) = 1.0;
-      }
-      if (j >= 1 && tokens_[j - 1] == tokens_[p]) {
-        at(RowSum::induction) += weight;
-        at(RowSum::has_induction) = 1.0;
-      }
-    }
-  }
-
- private:
-  const BoundMask& mask_;
-  const std::int64_t* tokens_;
-  dim_t count_;
-};
-
-template <typename T>
-Tensor sum_rows(const AttendProblem& p, const TensorView& lse, const TensorView& tokens) {
-  const dim_t q_tokens = p.q.dim(2);
-  Tensor out = Tensor::zeros({p.q.dim(0), p.q.dim(1), q_tokens, kRowSums}, DType::f64);
-  if (out.numel() == 0) return out;
-  auto* data = out.mutable_data_as<double>();
-  const RowSummer summer(p.mask, tokens);
-  const std::vector<dim_t> heads = all_or({}, p.q.dim(1), "row_sums", "head");
-  const std::vector<dim_t> rows = all_or({}, q_tokens, "row_sums", "row");
-  WeightsPass<T>(p, lse).run(
-      runs_of(p.q.dim(0), heads, rows), [&](const RowRun& run, const WeightTile<T>& tile) {
-        double* to = data + ((run.b * p.q.dim(1) + run.h) * q_tokens + tile.place.i) * kRowSums;
-        for (dim_t x = 0; x < tile.place.count; ++x) summer.add(tile, x, to + x * kRowSums);
-      });
-  return out;
+Tensor selected_weights(const AttendProblem& problem, const TensorView& lse,
+                        const WeightsSelection& selection) {
+  const TensorView rows = checked_lse(problem, lse, "weights");
+  const UseThreads limit(problem.options.threads);
+  return choose_engine(problem, {Job::weights}, "weights").weights(problem, rows, selection);
 }
 
 }  // namespace
 
-Tensor all_weights(const AttendProblem& problem, const TensorView& lse) {
-  AttendProblem before_dropout = problem;
-  before_dropout.options.dropout = 0.0;
-  return weights_of(before_dropout, lse, {});
-}
-
 Tensor weights(const TensorView& q, const TensorView& k, const TensorView& lse, const Mask& mask,
                const AttendOptions& options, const WeightsSelection& selection) {
-  return weights_of(make_problem(q, k, k, mask, options_for(options, selection), "weights"), lse,
-                    selection);
+  return selected_weights(make_problem(q, k, k, mask, options_for(options, selection), "weights"),
+                          lse, selection);
 }
 
 Tensor weights(const TensorView& q, const KVCache& cache, const TensorView& lse, const Mask& mask,
                const AttendOptions& options, const WeightsSelection& selection) {
-  return weights_of(make_problem(q, cache, mask, options_for(options, selection), "weights"), lse,
-                    selection);
+  return selected_weights(make_problem(q, cache, mask, options_for(options, selection), "weights"),
+                          lse, selection);
 }
 
 PooledWeights pooled_weights(const TensorView& q, const TensorView& k, const TensorView& lse,
                              dim_t cells, dim_t head, dim_t batch, const Mask& mask,
                              const AttendOptions& options) {
-  const AttendProblem p = make_problem(q, k, k, mask, without_dropout(options), "pooled_weights");
-  require(cells > 0, "pooled_weights: cells ({}) must be > 0", cells);
-  require(0 <= head && head < p.q.dim(1), "pooled_weights: head {} is not in [0, {})", head,
-          p.q.dim(1));
-  require(0 <= batch && batch < p.q.dim(0), "pooled_weights: batch {} is not in [0, {})", batch,
+  constexpr const char* kName = "pooled_weights";
+  const AttendProblem p = make_problem(q, k, k, mask, without_dropout(options), kName);
+  require(cells > 0, "{}: cells ({}) must be > 0", kName, cells);
+  require(0 <= head && head < p.q.dim(1), "{}: head {} is not in [0, {})", kName, head, p.q.dim(1));
+  require(0 <= batch && batch < p.q.dim(0), "{}: batch {} is not in [0, {})", kName, batch,
           p.q.dim(0));
-  require(p.q.dim(2) > 0 && p.k.dim(2) > 0, "pooled_weights: there are no pairs: q {}, k {}",
-          q.shape(), k.shape());
-  const TensorView rows = checked_lse(p, lse, "pooled_weights");
+  require(p.q.dim(2) > 0 && p.k.dim(2) > 0, "{}: there are no pairs: q {}, k {}", kName, q.shape(),
+          k.shape());
+  const TensorView rows = checked_lse(p, lse, kName);
   const UseThreads limit(options.threads);
-  return p.q.dtype() == DType::f64 ? pool<double>(p, rows, cells, head, batch)
-                                   : pool<float>(p, rows, cells, head, batch);
+  return choose_engine(p, {Job::pooled_weights}, kName)
+      .pooled_weights(p, rows, {cells, head, batch});
 }
 
 Tensor row_sums(const TensorView& q, const TensorView& k, const TensorView& lse,
                 const TensorView& tokens, const Mask& mask, const AttendOptions& options) {
-  const AttendProblem p = make_problem(q, k, k, mask, without_dropout(options), "row_sums");
-  const TensorView rows = checked_lse(p, lse, "row_sums");
+  constexpr const char* kName = "row_sums";
+  const AttendProblem p = make_problem(q, k, k, mask, without_dropout(options), kName);
+  const TensorView rows = checked_lse(p, lse, kName);
   const dim_t kv_tokens = p.mask.whole().kv_tokens;
   if (tokens.numel() > 0) {
-    require_type(tokens.dtype() == DType::i64, "row_sums: tokens are {}, int64 is needed",
+    require_type(tokens.dtype() == DType::i64, "{}: tokens are {}, int64 is needed", kName,
                  name(tokens.dtype()));
     require(tokens.rank() == 1 && tokens.is_contiguous() && tokens.dim(0) == kv_tokens,
-            "row_sums: tokens {} must be dense [{} (kv_tokens)]", tokens.shape(), kv_tokens);
+            "{}: tokens {} must be dense [{} (kv_tokens)]", kName, tokens.shape(), kv_tokens);
   }
   const UseThreads limit(options.threads);
-  return p.q.dtype() == DType::f64 ? sum_rows<double>(p, rows, tokens)
-                                   : sum_rows<float>(p, rows, tokens);
+  return choose_engine(p, {Job::row_sums}, kName).row_sums(p, rows, tokens);
 }
 
 }  // namespace cephalo

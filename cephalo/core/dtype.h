@@ -18,6 +18,11 @@ inline bool is_16_bit_float(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::f16;
 }
 
+// What is computed in: float64 for float64, else float32.
+inline DType compute_type(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
 // 16-bit storage. Arithmetic is never done in these types: they widen to float and round back.
 struct BFloat16 {
   std::uint16_t bits;

@@ -1,7 +1,7 @@
 // A problem cut into rectangles gives the whole's results: every mask, dropout, both engines.
 #include "cephalo/mask/place.h"
+#include "cephalo/core/format.h"
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -251,7 +251,7 @@ TEST_P(PlaceTest, rectangles_of_keys_join_by_lse_into_the_whole) {
       for (const Rectangle& r : rectangles(cuts, e)) {
         joined.add(whole.forward(mask.mask, wanted, r), r);
       }
-      SCOPED_TRACE(fmt::format("tokens {}/{} dropout {} {}", e.q_tokens, e.kv_tokens,
+      SCOPED_TRACE(format_text("tokens {}/{} dropout {} {}", e.q_tokens, e.kv_tokens,
                                wanted.dropout, mask.name));
       const double bound = dtype == DType::f32 ? 2e-6 : 1e-14;
       const double error = std::max(relative_difference(joined.context, all.context),
@@ -262,7 +262,7 @@ TEST_P(PlaceTest, rectangles_of_keys_join_by_lse_into_the_whole) {
     }
   }
   testing::report(
-      fmt::format("{} engine: rectangles of keys, worst {:.1e} in float32, {:.1e} in "
+      format_text("{} engine: rectangles of keys, worst {:.1e} in float32, {:.1e} in "
                   "float64",
                   name(GetParam()), worst[0], worst[1]));
 }
@@ -305,7 +305,7 @@ TEST_P(PlaceTest, gradients_of_rectangles_add_up_to_those_of_the_whole) {
           add(to, own.dbias[n]);
         }
       }
-      SCOPED_TRACE(fmt::format("tokens {}/{} dropout {} {}", e.q_tokens, e.kv_tokens,
+      SCOPED_TRACE(format_text("tokens {}/{} dropout {} {}", e.q_tokens, e.kv_tokens,
                                wanted.dropout, mask.name));
       double error = std::max({relative_difference(sum.dq, expected.dq),
                                relative_difference(sum.dk, expected.dk),
@@ -319,7 +319,7 @@ TEST_P(PlaceTest, gradients_of_rectangles_add_up_to_those_of_the_whole) {
     }
   }
   testing::report(
-      fmt::format("{} engine: gradients of rectangles, worst {:.1e} in float32, {:.1e} "
+      format_text("{} engine: gradients of rectangles, worst {:.1e} in float32, {:.1e} "
                   "in float64",
                   name(GetParam()), worst[0], worst[1]));
 }

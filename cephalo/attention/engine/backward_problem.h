@@ -16,12 +16,6 @@ struct BackwardProblem {
   AttendGradientViews gradients;  // dbias[n] belongs to the n-th bias of forward.mask.parts()
 };
 
-// The textbook backwards: every step stored, memory grows with q_tokens × kv_tokens.
-void attend_backward_reference(const BackwardProblem& problem);
-
-// In tiles, in memory linear in tokens.
-void attend_backward_fused(const BackwardProblem& problem);
-
 // Beyond 2^10 an lse is rounded by 2^-15 and more (of float32), and weights that are computed from
 // it would not add up to 1: both engines then sum the row's weights first, and divide by that. A
 // rectangle that lacks keys of the whole cannot: its weights are to add up to less.

@@ -106,7 +106,7 @@ double scale_of(const TensorView& q, const AttendOptions& options) {
 // A view that has the shape and type of a cache's keys or values; its rows lie elsewhere.
 TensorView shape_of(const KVCache& cache, dim_t tokens, dim_t dim) {
   const KVCacheShape& shape = cache.shape();
-  return {&kNowhere, cache.dtype(), {shape.batch, shape.num_kv_heads, tokens, dim}};
+  return shape_alone({shape.batch, shape.num_kv_heads, tokens, dim}, cache.dtype());
 }
 
 dim_t longest(const std::vector<dim_t>& lengths) {
@@ -191,6 +191,10 @@ AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Cach
   AttendProblem problem{q, k, v, std::move(bound), scale_of(q, options), options, &cache, joined};
   check_evicted(problem, tokens, function);
   return problem;
+}
+
+TensorView shape_alone(const Shape& shape, DType dtype) {
+  return {&kNowhere, dtype, shape};
 }
 
 TensorView with_leading_ones(const TensorView& t, int rank) {

@@ -35,6 +35,9 @@ struct AttendProblem {
 AttendProblem make_problem(const TensorView& q, const TensorView& k, const TensorView& v,
                            const Mask& mask, const AttendOptions& options, const char* function);
 
+// A view that has a shape and a type, and no memory to look at.
+TensorView shape_alone(const Shape& shape, DType dtype);
+
 // The same memory with dimensions of 1 in front, up to `rank`.
 TensorView with_leading_ones(const TensorView& t, int rank);
 MutableTensorView with_leading_ones(const MutableTensorView& t, int rank);

@@ -210,4 +210,7 @@ class FusedBackward {
   std::unique_ptr<std::atomic<dim_t>[]> turns_;  // [batch, num_heads, blocks]
 };
 
+// In tiles, in memory linear in tokens.
+void attend_backward_fused(const BackwardProblem& problem);
+
 }  // namespace cephalo

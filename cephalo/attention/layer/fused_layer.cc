@@ -3,8 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "cephalo/attention/fused/decode.h"
-#include "cephalo/attention/fused/fused.h"
 #include "cephalo/attention/layer/row_rotation.h"
 #include "cephalo/core/views.h"
 #include "cephalo/linear/workspace.h"
@@ -13,7 +11,7 @@ namespace cephalo {
 namespace {
 
 DType steps_of(const Parameters& parameters) {
-  return parameters.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  return compute_type(parameters.dtype());
 }
 
 void turn_finished(const void* rotation, dim_t begin, dim_t end) {
@@ -29,27 +27,32 @@ struct Projected {
 
 class FusedLayer {
  public:
-  FusedLayer(const Parameters& parameters, const PackedParameters& packed, const LayerCall& call,
-             LayerPass* pass)
-      : sizes_(parameters.sizes()),
-        packed_(packed),
-        call_(call),
+  FusedLayer(const FusedLayerRun& run, AttendProblem problem, LayerPass* pass)
+      : sizes_(run.parameters.sizes()),
+        packed_(run.packed),
+        call_(run.call),
+        engine_(run.engine),
+        problem_(std::move(problem)),
         pass_(pass),
-        steps_(steps_of(parameters)),
-        batch_(call.x.dim(0)),
-        tokens_(call.x.dim(1)) {}
+        steps_(steps_of(run.parameters)),
+        batch_(run.call.x.dim(0)),
+        tokens_(run.call.x.dim(1)) {}
 
   void run(const MutableTensorView& output) {
     const Projected in = place_inputs();
-    const AttendProblem problem = problem_of(in);
+    problem_.q = in.q;
+    if (call_.cache == nullptr) {
+      problem_.k = in.k;
+      problem_.v = in.v;
+    }
     // 1 to 3  PROJECT, SPLIT, TRANSPOSE
-    project_inputs(in, problem.mask);
+    project_inputs(in, problem_.mask);
     // 4 and 5  ATTEND, CONCAT
     const MutableTensorView context = place_context(in, output);
     AttendOutput heads{heads_of(context, batch_, 0, sizes_.num_heads, sizes_.v_dim)};
     if (pass_ != nullptr) heads.lse = keep(in, context);
     if (call_.cache != nullptr) call_.cache->append(in.k, in.v, call_.counts);
-    attend_fused(problem, heads);
+    engine_.attend(problem_, heads);
     // 6  PROJECT
     if (sizes_.out_proj) {
       packed_.out->apply(context, output);
@@ -80,10 +83,14 @@ class FusedLayer {
   MutableTensorView place_context(const Projected& in, const MutableTensorView& output) const {
     const Shape merged{batch_ * tokens_, sizes_.context_width()};
     if (pass_ == nullptr && !sizes_.out_proj && output.dtype() == steps_) return output;
-    if (pass_ == nullptr && sizes_.v_dim == sizes_.head_dim && tokens_ > kMostDecodeQueries) {
+    if (pass_ == nullptr && sizes_.v_dim == sizes_.head_dim && may_write_over_q()) {
       return {in.rows.mutable_data(), steps_, merged, {in.rows.dim(1), 1}};
     }
     return memory(Workspace::context, merged);
+  }
+
+  bool may_write_over_q() const {
+    return engine_.writes_over_q != nullptr && engine_.writes_over_q(problem_);
   }
 
   // -> memory for lse
@@ -113,15 +120,6 @@ class FusedLayer {
     return in;
   }
 
-  // Whatever attend would refuse is refused here, before any product and before the cache changes.
-  AttendProblem problem_of(const Projected& in) const {
-    if (call_.cache == nullptr) {
-      return make_problem(in.q, in.k, in.v, call_.mask, call_.options, call_.name);
-    }
-    const CacheTokens after = tokens_after(*call_.cache, tokens_, call_.counts, call_.name);
-    return make_problem(in.q, *call_.cache, after, call_.mask, call_.options, call_.name);
-  }
-
   void project_inputs(const Projected& in, const BoundMask& mask) const {
     const MaybeCopied x = reshape(call_.x, {batch_ * tokens_, call_.x.dim(2)});
     if (!call_.kv) return apply(*packed_.qkv, x, in.rows, rotation_of(in, mask, true, true));
@@ -148,6 +146,8 @@ class FusedLayer {
   const ParameterSizes& sizes_;
   const PackedParameters& packed_;
   const LayerCall& call_;
+  const EngineEntry& engine_;
+  AttendProblem problem_;
   LayerPass* pass_;
   DType steps_;
   dim_t batch_;
@@ -180,9 +180,9 @@ MutableTensorView heads_of(const MutableTensorView& rows, dim_t batch, dim_t beg
   return {first, rows.dtype(), {batch, heads, tokens, dim}, {tokens * width, dim, width, 1}};
 }
 
-void run_fused_layer(const Parameters& parameters, const PackedParameters& packed,
-                     const LayerCall& call, const MutableTensorView& output, LayerPass* pass) {
-  FusedLayer(parameters, packed, call, pass).run(output);
+void run_fused_layer(const FusedLayerRun& run, AttendProblem problem,
+                     const MutableTensorView& output, LayerPass* pass) {
+  FusedLayer(run, std::move(problem), pass).run(output);
 }
 
 }  // namespace cephalo

@@ -2,11 +2,10 @@
 
 #include <optional>
 
-#include "cephalo/attention/engine/problem.h"
-#include "cephalo/attention/kv_cache.h"
+#include "cephalo/attention/engine/engine.h"
+#include "cephalo/attention/layer/layer_call.h"
 #include "cephalo/attention/layer/layer_pass.h"
 #include "cephalo/attention/layer/parameters.h"
-#include "cephalo/attention/layer/rotary.h"
 #include "cephalo/linear/packed_linear.h"
 
 namespace cephalo {
@@ -20,24 +19,20 @@ struct PackedParameters {
 };
 PackedParameters pack_parameters(const Parameters& parameters, bool cross);
 
-// One call of the layer.
-struct LayerCall {
-  TensorView x;                  // [batch, tokens, d_in]
-  std::optional<TensorView> kv;  // [batch, kv_tokens, d_kv]
-  const Mask& mask;
-  std::optional<Rotary> rotary;
-  AttendOptions options;
-  KVCache* cache;             // keys and values are appended to it first
-  std::vector<dim_t> counts;  // of x's tokens in each sequence, with a cache; empty: all
-  const char* name;           // begins messages
+// What a call runs on.
+struct FusedLayerRun {
+  const Parameters& parameters;
+  const PackedParameters& packed;  // for this kind of call
+  const LayerCall& call;
+  const EngineEntry& engine;  // attends
 };
 
-// The six steps on the fused engine: q, k and v in one product, heads split and merged by strides
-// alone. output: [batch · tokens, d_out], dense rows, any floating type (without an output
-// projection it is context_width wide). `pass`, when given, gets q, k, v, context and lse.
-void run_fused_layer(const Parameters& parameters, const PackedParameters& packed,
-                     const LayerCall& call, const MutableTensorView& output,
-                     LayerPass* pass = nullptr);
+// The six steps with q, k and v in one product, heads split and merged by strides alone, on any
+// engine that attends into memory of the caller's. `problem` is the call's, ahead. output:
+// [batch · tokens, d_out], dense rows, any floating type (without an output projection it is
+// context_width wide). `pass`, when given, gets q, k, v, context and lse.
+void run_fused_layer(const FusedLayerRun& run, AttendProblem problem,
+                     const MutableTensorView& output, LayerPass* pass = nullptr);
 
 // Columns [begin, begin + heads · dim) of rows: [batch · tokens, width], as
 // [batch, heads, tokens, dim]: split and transposed by strides alone.

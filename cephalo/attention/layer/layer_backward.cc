@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "cephalo/attention/attend_backward.h"
-#include "cephalo/attention/engine/engine.h"
 #include "cephalo/attention/layer/fused_layer.h"
 #include "cephalo/attention/layer/row_rotation.h"
 #include "cephalo/linear/project_backward.h"
@@ -31,9 +30,7 @@ class LayerBackward {
         pass_(pass),
         rotary_(rotary),
         gradients_(gradients),
-        project_backward_(choose_engine(pass.options, kName) == Engine::fused
-                              ? project_backward
-                              : project_backward_reference),
+        project_backward_(pass.textbook ? project_backward_reference : project_backward),
         steps_(gradients.dy.dtype()) {}
 
   void run() {

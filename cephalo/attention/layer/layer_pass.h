@@ -28,7 +28,8 @@ struct LayerPass {
   Tensor lse;                    // [batch, num_heads, tokens]
   std::array<Tensor, 4> memory;  // what q, k, v and context look at
 
-  Mask mask;  // owns its tensors, unless inputs were borrowed
+  bool textbook = false;  // the layer went step by step, and goes back so
+  Mask mask;              // owns its tensors, unless inputs were borrowed
   AttendOptions options;
   std::unique_ptr<const TorchGenerator> generator;  // where it stood before dropout drew from it
 };

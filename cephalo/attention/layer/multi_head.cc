@@ -7,14 +7,12 @@
 
 #include "cephalo/attention/engine/engine.h"
 #include "cephalo/attention/layer/fused_layer.h"
-#include "cephalo/attention/layer/heads.h"
-#include "cephalo/attention/layer/row_rotation.h"
-#include "cephalo/attention/reference/reference.h"
+#include "cephalo/attention/layer/reference_layer.h"
+#include "cephalo/attention/reference/engine.h"
 #include "cephalo/attention/reference/trace_recorder.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/views.h"
-#include "cephalo/linear/project.h"
 
 namespace cephalo {
 namespace {
@@ -80,14 +78,6 @@ std::uint64_t random_seed() {
 // x: [tokens, width] or [batch, tokens, width] -> [batch, tokens, width]
 TensorView with_batch(const TensorView& x) {
   return x.rank() == 3 ? x : broadcast_to(x, {1, x.dim(0), x.dim(1)});
-}
-
-void show(StepSink* sink, const char* key, const TensorView& value) {
-  if (sink != nullptr) sink->step(key, value);
-}
-
-void show(StepSink* sink, std::initializer_list<std::pair<const char*, const TensorView*>> steps) {
-  for (const auto& [key, value] : steps) show(sink, key, *value);
 }
 
 void keep_options(const AttendOptions& options, const CallOptions& call, LayerPass& pass) {
@@ -187,8 +177,7 @@ Mask MultiHeadAttention::mask_for(const CallOptions& call) const {
   return options_.causal ? causal() & call.mask : call.mask;
 }
 
-// What decides about the engine; it counts no call.
-AttendOptions MultiHeadAttention::engine_options(const CallOptions& call) const {
+AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const {
   AttendOptions options;
   options.engine = call.engine;
   options.require = call.require;
@@ -196,12 +185,6 @@ AttendOptions MultiHeadAttention::engine_options(const CallOptions& call) const 
   if (!drops(call)) return options;
   options.dropout = options_.dropout;
   options.dropout_stream = options_.dropout_stream;
-  return options;
-}
-
-AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const {
-  AttendOptions options = engine_options(call);
-  if (!drops(call)) return options;
   options.generator = call.generator;
   options.heads_draw_in_turn = parameters_.form() == Form::heads;
   options.seed = mix_seed(seed_, call.call ? *call.call : calls_.next++);
@@ -237,23 +220,6 @@ void MultiHeadAttention::check_cache(const TensorView& x, const CallOptions& cal
   }
 }
 
-// rows: [batch · tokens, width]
-void MultiHeadAttention::forward_fused(const TensorView& x, const CallOptions& call,
-                                       const AttendOptions& options, const MutableTensorView& rows,
-                                       LayerPass* pass) const {
-  const bool cross = call.kv != nullptr || parameters_.sizes().d_kv != parameters_.sizes().d_in;
-  const bool fits =
-      packed_ != nullptr && (cross ? packed_->q.has_value() : packed_->qkv.has_value());
-  const auto packed =
-      fits ? packed_
-           : std::make_shared<const PackedParameters>(pack_parameters(parameters_, cross));
-  const Mask mask = mask_for(call);
-  LayerCall wanted{with_batch(x), {},         mask,        options_.rotary,
-                   options,       call.cache, call.counts, rung_.name};
-  if (cross) wanted.kv = with_batch(call.kv != nullptr ? *call.kv : x);
-  run_fused_layer(parameters_, *packed, wanted, rows, pass);
-}
-
 Shape MultiHeadAttention::output_shape(const TensorView& x) const {
   const ParameterSizes& sizes = parameters_.sizes();
   Shape shape = x.shape();
@@ -271,17 +237,11 @@ void MultiHeadAttention::write_into(const TensorView& x, const MutableTensorView
                                     const CallOptions& call, LayerPass* pass) const {
   require(y.shape() == output_shape(x), "{}: y is {}, the result {}", rung_.name, y.shape(),
           output_shape(x));
-  if (!y.is_contiguous() || choose_engine(engine_options(call), rung_.name) != Engine::fused) {
-    y.copy_from(forward(x, call, nullptr, pass));
-    return;
+  if (y.is_contiguous()) {
+    run(x, call, nullptr, pass, &y);
+  } else {
+    y.copy_from(run(x, call, nullptr, pass, nullptr));
   }
-  check_call(x, call);
-  const UseThreads limit(call.threads);
-  const AttendOptions attending = attend_options(call);
-  if (pass != nullptr) keep_options(attending, call, *pass);
-  const dim_t width = y.dim(-1);
-  forward_fused(x, call, attending,
-                {y.mutable_data(), y.dtype(), {width == 0 ? 0 : y.numel() / width, width}}, pass);
 }
 
 void MultiHeadAttention::check_call(const TensorView& x, const CallOptions& call) const {
@@ -293,91 +253,54 @@ void MultiHeadAttention::check_call(const TensorView& x, const CallOptions& call
 Tensor MultiHeadAttention::forward(const TensorView& x, const CallOptions& call, StepSink* sink,
                                    LayerPass* pass) const {
   check_input(x, call.kv != nullptr ? *call.kv : x);
-  check_call(x, call);
-  const UseThreads limit(call.threads);
-  const AttendOptions attending = attend_options(call);
-  const Engine engine = sink != nullptr ? Engine::reference : choose_engine(attending, rung_.name);
-  if (pass != nullptr) keep_options(attending, call, *pass);
-  if (engine != Engine::fused) return forward_reference(x, call, attending, sink, pass);
-  const Shape shape = output_shape(x);
-  const dim_t width = shape[-1];
-  Tensor y = Tensor::empty({width == 0 ? 0 : numel(shape) / width, width}, x.dtype());
-  forward_fused(x, call, attending, y.mutable_view(), pass);
-  return std::move(y).reshaped(shape);
+  return run(x, call, sink, pass, nullptr);
 }
 
-Tensor MultiHeadAttention::forward_reference(const TensorView& x, const CallOptions& call,
-                                             const AttendOptions& options, StepSink* sink,
-                                             LayerPass* pass) const {
-  require(call.cache == nullptr, "{}: the reference engine of the layer has no cache", rung_.name);
-  const ParameterSizes& sizes = parameters_.sizes();
-  const DType steps = parameters_.dtype() == DType::f64 ? DType::f64 : DType::f32;
+// Into y, dense, or a tensor of its own.
+Tensor MultiHeadAttention::run(const TensorView& x, const CallOptions& call, StepSink* sink,
+                               LayerPass* pass, const MutableTensorView* y) const {
+  check_call(x, call);
+  const UseThreads limit(call.threads);
   const Mask mask = mask_for(call);
-
-  // 0  INPUT
-  const TensorView x3 = with_batch(x);
-  const TensorView kv3 = call.kv != nullptr ? with_batch(*call.kv) : x3;
-  show(sink, "x", x3);
-
-  // 1  PROJECT
-  Tensor q = project(x3, parameters_.q_weight(), parameters_.q_bias(), steps);
-  Tensor k = project(kv3, parameters_.k_weight(), parameters_.k_bias(), steps);
-  Tensor v = project(kv3, parameters_.v_weight(), parameters_.v_bias(), steps);
-  show(sink, {{"q", &q}, {"k", &k}, {"v", &v}});
-
-  // 2  SPLIT
-  const TensorView q_split = split_heads(q, sizes.num_heads);
-  const TensorView k_split = split_heads(k, sizes.num_kv_heads);
-  const TensorView v_split = split_heads(v, sizes.num_kv_heads);
-  show(sink, {{"q_split", &q_split}, {"k_split", &k_split}, {"v_split", &v_split}});
-  if (options_.rotary) {
-    const MaskExtent extent{q.dim(0), sizes.num_heads, q.dim(1), k.dim(1)};
-    const BoundMask bound(mask, extent, rung_.name, options.place);
-    rotate({q.mutable_view().mutable_data(), steps, q_split.shape()}, *options_.rotary,
-           query_shifts(bound));
-    rotate({k.mutable_view().mutable_data(), steps, k_split.shape()}, *options_.rotary,
-           key_shifts(bound));
-    show(sink, {{"q_rotated", &q_split}, {"k_rotated", &k_split}});
+  LayerCall layer{with_batch(x),        {},         mask,        options_.rotary,
+                  attend_options(call), call.cache, call.counts, rung_.name};
+  if (call.kv != nullptr) layer.kv = with_batch(*call.kv);
+  if (pass != nullptr) keep_options(layer.options, call, *pass);
+  AttendProblem problem =
+      problem_ahead(parameters_.sizes(), layer, compute_type(parameters_.dtype()));
+  const EngineEntry& engine = sink != nullptr ? reference_engine  // the one that has steps to show
+                              : pass != nullptr
+                                  ? choose_engine(problem, {Job::attend, Job::backward}, rung_.name)
+                                  : choose_engine(problem, {forward_job(problem)}, rung_.name);
+  if (pass != nullptr) pass->textbook = engine.textbook_layer;
+  const Shape shape = output_shape(x);
+  if (engine.textbook_layer) {
+    Tensor result =
+        run_reference_layer(parameters_, layer, std::move(problem), sink, pass).reshaped(shape);
+    if (y == nullptr) return result;
+    y->copy_from(result);
+    return {};
   }
+  const dim_t width = shape[-1];
+  const Shape rows{width == 0 ? 0 : numel(shape) / width, width};
+  Tensor result = y == nullptr ? Tensor::empty(rows, x.dtype()) : Tensor();
+  const MutableTensorView to =
+      y == nullptr ? result.mutable_view() : MutableTensorView(y->mutable_data(), y->dtype(), rows);
+  run_on(engine, layer, std::move(problem), to, pass);
+  return y == nullptr ? std::move(result).reshaped(shape) : Tensor();
+}
 
-  // 3  TRANSPOSE
-  const TensorView q_heads = heads_first(q_split);
-  const TensorView k_heads = heads_first(k_split);
-  const TensorView v_heads = heads_first(v_split);
-  show(sink, {{"q_heads", &q_heads}, {"k_heads", &k_heads}, {"v_heads", &v_heads}});
-
-  // 4  ATTEND
-  AttendOptions attending = options;
-  attending.return_lse = pass != nullptr;
-  const AttendProblem problem =
-      make_problem(q_heads, k_heads, v_heads, mask, attending, rung_.name);
-  AttendResult attended = attend_reference(problem, sink);
-
-  // 5  CONCAT
-  Tensor context = merge_heads(std::move(attended.context));
-  show(sink, "context", context);
-
-  // 6  PROJECT
-  Tensor output;
-  if (sizes.out_proj) {
-    output = project(context, parameters_.out_weight(), parameters_.out_bias(), x.dtype());
-    show(sink, "output", output);
-  } else if (x.dtype() == steps && pass == nullptr) {
-    output = std::move(context);
-  } else {
-    output = Tensor::copy(context, x.dtype());
-  }
-  if (pass != nullptr) {
-    pass->q = q_heads;
-    pass->k = k_heads;
-    pass->v = v_heads;
-    pass->context = view(context, {q.dim(0) * q.dim(1), sizes.context_width()});
-    pass->lse = std::move(attended.lse);
-    pass->memory = {std::move(q), std::move(k), std::move(v), std::move(context)};
-  }
-  if (x.rank() == 3) return output;
-  const Shape without_batch{output.dim(1), output.dim(2)};
-  return std::move(output).reshaped(without_batch);
+// rows: [batch · tokens, width]
+void MultiHeadAttention::run_on(const EngineEntry& engine, LayerCall& layer, AttendProblem problem,
+                                const MutableTensorView& rows, LayerPass* pass) const {
+  const bool cross = layer.kv.has_value() || parameters_.sizes().d_kv != parameters_.sizes().d_in;
+  if (cross && !layer.kv) layer.kv = layer.x;
+  const bool fits =
+      packed_ != nullptr && (cross ? packed_->q.has_value() : packed_->qkv.has_value());
+  const auto packed =
+      fits ? packed_
+           : std::make_shared<const PackedParameters>(pack_parameters(parameters_, cross));
+  run_fused_layer({parameters_, *packed, layer, engine}, std::move(problem), rows, pass);
 }
 
 std::vector<NamedParameter> MultiHeadAttention::parameters_as(Form form) const {

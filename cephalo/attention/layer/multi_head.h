@@ -19,6 +19,9 @@ namespace cephalo {
 
 class KVCache;
 class StepSink;
+struct AttendProblem;
+struct EngineEntry;
+struct LayerCall;
 struct PackedParameters;
 
 struct MultiHeadAttentionOptions {
@@ -154,12 +157,12 @@ class MultiHeadAttention {
 
   Tensor forward(const TensorView& x, const CallOptions& call, StepSink* sink,
                  LayerPass* pass = nullptr) const;
-  Tensor forward_reference(const TensorView& x, const CallOptions& call,
-                           const AttendOptions& options, StepSink* sink, LayerPass* pass) const;
   void write_into(const TensorView& x, const MutableTensorView& y, const CallOptions& call,
                   LayerPass* pass) const;
-  void forward_fused(const TensorView& x, const CallOptions& call, const AttendOptions& options,
-                     const MutableTensorView& rows, LayerPass* pass = nullptr) const;
+  Tensor run(const TensorView& x, const CallOptions& call, StepSink* sink, LayerPass* pass,
+             const MutableTensorView* y) const;
+  void run_on(const EngineEntry& engine, LayerCall& layer, AttendProblem problem,
+              const MutableTensorView& rows, LayerPass* pass) const;
   bool drops(const CallOptions& call) const {
     return training_ && call.drop && options_.dropout > 0.0;
   }
@@ -172,7 +175,6 @@ class MultiHeadAttention {
   void check_cache(const TensorView& x, const CallOptions& call) const;
   Mask mask_for(const CallOptions& call) const;
   void check_call(const TensorView& x, const CallOptions& call) const;
-  AttendOptions engine_options(const CallOptions& call) const;
   AttendOptions attend_options(const CallOptions& call) const;
 
   Rung rung_;

@@ -14,7 +14,7 @@ namespace cephalo {
 namespace {
 
 DType steps_of(const Parameters& parameters) {
-  return parameters.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  return compute_type(parameters.dtype());
 }
 
 // A view that nobody asked for: MutableTensorView().

@@ -1,8 +1,9 @@
+#include "cephalo/attention/reference/reference_backward.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "cephalo/attention/engine/backward_problem.h"
 #include "cephalo/attention/reference/dropout.h"
 #include "cephalo/attention/reference/scores.h"
 #include "cephalo/core/matmul.h"

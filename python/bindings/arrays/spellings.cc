@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "cephalo/attention/plan.h"
 #include "cephalo/core/format.h"
 
 namespace cephalo::python {
@@ -30,6 +31,16 @@ Value look_up(const std::string& word, const Words<Value, size>& words, const st
   refuse_word(word, known, who);
 }
 
+// One of the library's engines; `known` are the words besides them.
+Engine engine_named(const std::string& word, std::vector<std::string> known,
+                    const std::string& who) {
+  for (const NamedEngine& each : named_engines()) {
+    if (word == each.name) return each.engine;
+    known.push_back(format_text("\"{}\"", each.name));
+  }
+  refuse_word(word, known, who);
+}
+
 template <typename Value, std::size_t size>
 const char* word_for(Value wanted, const Words<Value, size>& words) {
   for (const auto& [name, value] : words) {
@@ -38,10 +49,6 @@ const char* word_for(Value wanted, const Words<Value, size>& words) {
   return "";
 }
 
-constexpr Words<Engine, 3> kEngines = {
-    {{"auto", Engine::automatic}, {"reference", Engine::reference}, {"fused", Engine::fused}}};
-constexpr Words<Engine, 2> kRequired = {
-    {{"reference", Engine::reference}, {"fused", Engine::fused}}};
 constexpr Words<ScoresTap, 3> kTaps = {{{"scaled", ScoresTap::scaled},
                                         {"softcapped", ScoresTap::softcapped},
                                         {"masked", ScoresTap::masked}}};
@@ -86,12 +93,13 @@ std::string dtype_word(nb::handle dtype) {
 }  // namespace
 
 Engine engine_of(const std::string& word, const char* function) {
-  return look_up(word, kEngines, format_text("{}: engine", function));
+  if (word == "auto") return Engine::automatic;
+  return engine_named(word, {"\"auto\""}, format_text("{}: engine", function));
 }
 
 Engine required_engine(const std::optional<std::string>& word, const char* function) {
   if (!word) return Engine::automatic;
-  return look_up(*word, kRequired, format_text("{}: require", function));
+  return engine_named(*word, {}, format_text("{}: require", function));
 }
 
 ScoresTap tap_of(const std::optional<std::string>& word) {

@@ -67,7 +67,7 @@ AttendResult compute_into(const MutableTensorView& out, const TensorView& q,
   }
   AttendResult result;
   if (options.return_lse) {
-    const DType wide = q.dtype() == DType::f64 ? DType::f64 : DType::f32;
+    const DType wide = compute_type(q.dtype());
     result.lse = Tensor::empty(lse_shape(q), wide);
     kv.attend_into({out, result.lse.mutable_view()}, q, mask, options);
   } else {

@@ -36,6 +36,12 @@ std::vector<std::pair<std::string, std::string>> refusals(const Plan& plan) {
   return all;
 }
 
+std::vector<std::pair<std::string, std::string>> other_jobs(const Plan& plan) {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const Plan::OtherJob& each : plan.others) all.emplace_back(each.job, name(each.engine));
+  return all;
+}
+
 }  // namespace
 
 void bind_plan(nb::module_& m) {
@@ -43,6 +49,8 @@ void bind_plan(nb::module_& m) {
       .def_prop_ro("engine", [](const Plan& p) { return name(p.engine); })
       .def_prop_ro("isa", [](const Plan& p) { return name(p.isa); })
       .def_prop_ro("refused", &refusals, "Engines that cannot do it, each with the reason.")
+      .def_prop_ro("others", &other_jobs,
+                   "Results besides context and lse, each with the engine that computes it.")
       .def_ro("flops", &Plan::flops)
       .def_ro("bytes", &Plan::bytes)
       .def_ro("scratch", &Plan::scratch)
