@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/views.h"
 #include "cephalo/io/safetensors.h"
 #include "cephalo/model/generate.h"
@@ -158,6 +159,27 @@ TEST(SharedHeadsTest, what_is_saved_comes_back) {
       EXPECT_EQ(file.find("transformer.h.0.attn.c_attn.weight")->shape, (Shape{kWidth, 80}));
     }
   }
+}
+
+// config.json beside the file says how many heads of keys and values there are.
+TEST(SharedHeadsTest, a_layer_taken_out_of_the_books_file_computes_what_the_models_does) {
+  const Gpt model = lively_model(PositionKind::rotary);
+  const Folder folder;
+  save_gpt(model, folder / "m", {.names = GptNames::book});
+  const MultiHeadAttention layer =
+      load_layer(folder / "m/model.safetensors", {.prefix = "trf_blocks.1.att."});
+  const Tensor x = testing::normal({2, 9, kWidth}, 5);
+  EXPECT_TRUE(same_bits(layer(x), model.attention(1)(x)));
+}
+
+// GPT-2's class for a layer has no heads to share: it is refused, not misread.
+TEST(SharedHeadsTest, a_layer_taken_out_of_a_gpt_2_file_is_refused) {
+  const Folder folder;
+  save_gpt(lively_model(PositionKind::learned), folder / "m");
+  EXPECT_EQ(testing::error_of([&] {
+              load_layer(folder / "m/model.safetensors", {.prefix = "transformer.h.1."});
+            }),
+            "MultiHeadAttention: form gpt2 needs num_kv_heads (2) equal to num_heads (6)");
 }
 
 TEST(SharedHeadsTest, fewer_heads_of_keys_and_values_need_less_memory) {
