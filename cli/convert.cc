@@ -52,7 +52,7 @@ Verb add_convert(CLI::App& program) {
       "No tensor is invented or dropped: a conversion loses nothing or is refused.\n"
       "Of a layer of a model's folder config.json says the heads and the positions.\n"
       "Examples:\n"
-      "  cephalo convert layer.safetensors fused.safetensors --to fused\n"
+      "  cephalo convert layer.safetensors joined.safetensors --to joined\n"
       "  cephalo convert model.safetensors book.safetensors --to separate --prefix h.0.");
   return [flags] { convert(*flags); };
 }

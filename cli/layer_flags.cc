@@ -50,8 +50,9 @@ LoadOptions LayerFlags::parse() const {
 }
 
 Form parse_form(const std::string& flag, const std::string& text) {
+  if (text == "fused") return Form::joined;  // its name in 0.1
   std::string known;
-  for (const Form form : {Form::separate, Form::raw, Form::heads, Form::linear, Form::fused,
+  for (const Form form : {Form::separate, Form::raw, Form::heads, Form::linear, Form::joined,
                           Form::torch, Form::gpt2}) {
     if (text == name(form)) return form;
     known += format_text("{}{}", known.empty() ? "" : ", ", name(form));

@@ -143,7 +143,7 @@ FastMultiHeadAttention::FastMultiHeadAttention(const FastMultiHeadAttentionOptio
                           .causal = false,
                           .seed = o.seed,
                           .generator = o.generator,
-                          .form = Form::fused,
+                          .form = Form::joined,
                           .dtype = o.dtype},
                          Rung{.name = "FastMultiHeadAttention", .width = "d_model"}) {}
 

@@ -28,7 +28,7 @@ MultiHeadAttentionOptions attention_options(const GptOptions& o, std::uint64_t s
                                       .qkv_bias = o.qkv_bias,
                                       .num_kv_heads = o.num_kv_heads,
                                       .seed = seed,
-                                      .form = Form::fused,
+                                      .form = Form::joined,
                                       .dtype = o.dtype};
   if (o.positions == PositionKind::rotary) attention.rotary = o.rotary;
   return attention;

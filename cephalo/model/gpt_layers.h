@@ -75,7 +75,7 @@ auto& tensor_of(Model& model, const ParameterInfo& p) {
   return either(block.mlp.proj_weight, block.mlp.proj_bias);
 }
 
-// What an attention layer of form fused calls a parameter of its own.
+// What an attention layer of form joined calls a parameter of its own.
 inline std::string name_in_layer(const ParameterInfo& p) {
   return std::string(p.part == ModelPart::qkv_proj ? "qkv_proj" : "out_proj") +
          (p.is_bias ? ".bias" : ".weight");

@@ -216,7 +216,7 @@ class RotaryModel(InFolder):
 
     def test_convert_keeps_rotary_positions_or_refuses(self):
         layer = ["--prefix", "transformer.h.0."]
-        for form in ("separate", "heads", "linear", "fused", "torch"):
+        for form in ("separate", "heads", "linear", "joined", "torch"):
             self.refuses(1, f"{self.at('l')}: form {form} has no place for rotary positions; "
                             "allow_rotary puts them into the metadata, which only cephalo reads",
                          "convert", self.model, self.at("l"), "--to", form, *layer)
@@ -230,10 +230,12 @@ class Convert(InFolder):
     def test_there_and_back_is_the_same_file(self):
         self.ok("convert", FILES / "separate.safetensors", self.at("a"), "--to", "separate",
                 "--num-heads", 3)
-        for form in ("heads", "linear", "fused", "torch", "gpt2"):
+        for form in ("heads", "linear", "joined", "torch", "gpt2"):
             self.ok("convert", self.at("a"), self.at(f"to-{form}"), "--to", form)
             self.ok("convert", self.at(f"to-{form}"), self.at(f"from-{form}"), "--to", "separate")
             self.assertEqual(self.at("a").read_bytes(), self.at(f"from-{form}").read_bytes())
+        self.ok("convert", self.at("a"), self.at("by-its-old-name"), "--to", "fused")
+        self.assertEqual(self.at("by-its-old-name").read_bytes(), self.at("to-joined").read_bytes())
 
     def test_what_does_not_fit_is_refused_by_name(self):
         self.refuses(1, "MultiHeadAttention: form raw has no place for an output projection",
@@ -242,7 +244,7 @@ class Convert(InFolder):
         self.refuses(1, f"{FILES}/separate.safetensors: num_heads is not in the file and cannot be "
                         "seen from it; say --num-heads N",
                      "convert", FILES / "separate.safetensors", self.at("b"), "--to", "fused")
-        self.refuses(2, "--to: 'fussed' is not one of separate, raw, heads, linear, fused, torch, "
+        self.refuses(2, "--to: 'fussed' is not one of separate, raw, heads, linear, joined, torch, "
                         "gpt2", "convert", FILES / "raw.safetensors", self.at("b"), "--to", "fussed")
 
 

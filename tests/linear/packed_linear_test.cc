@@ -304,7 +304,7 @@ std::vector<LayerCase> layer_cases() {
   add("float16", [](O& o) { o.dtype = DType::f16; });
   add("float64", [](O& o) { o.dtype = DType::f64, o.rotary = Rotary{}; });
   for (const Form form :
-       {Form::raw, Form::heads, Form::linear, Form::fused, Form::torch, Form::gpt2}) {
+       {Form::raw, Form::heads, Form::linear, Form::joined, Form::torch, Form::gpt2}) {
     add(format_text("form_{}", name(form)), [form](O& o) {
       o.form = form;
       o.qkv_bias = form != Form::raw;

@@ -63,9 +63,9 @@ def test_rotary_positions_are_seen_and_never_lost(tmp_path):
     assert "rotary" not in repr(cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2))
     with pytest.raises(ValueError, match="no PyTorch module of form separate has rotary positions"):
         layer.to_torch_state_dict()
-    with pytest.raises(ValueError, match="form fused has no place for rotary positions"):
+    with pytest.raises(ValueError, match="form joined has no place for rotary positions"):
         layer.save(tmp_path / "fused.safetensors", "fused")
-    layer.save(tmp_path / "fused.safetensors", "fused", allow_rotary=True)
+    layer.save(tmp_path / "fused.safetensors", "joined", allow_rotary=True)
     assert cephalo.load(tmp_path / "fused.safetensors").rotary.base == 500.0
 
 

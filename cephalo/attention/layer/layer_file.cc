@@ -25,7 +25,7 @@ struct Mark {
 constexpr Mark kMarks[] = {
     {Form::separate, "W_query.weight"},      {Form::raw, "W_query"},
     {Form::heads, "heads.0.W_query.weight"}, {Form::linear, "q_linear.weight"},
-    {Form::fused, "qkv_proj.weight"},        {Form::fused, "qkv.weight"},
+    {Form::joined, "qkv_proj.weight"},       {Form::joined, "qkv.weight"},
     {Form::torch, "in_proj_weight"},         {Form::gpt2, "attn.c_attn.weight"}};
 
 bool is_buffer(const std::string& name) {
@@ -54,7 +54,7 @@ bool belongs_to(Form form, const std::string& name) {
       return begins({"heads.", "out_proj."});
     case Form::linear:
       return begins({"q_linear.", "k_linear.", "v_linear.", "out_proj."});
-    case Form::fused:
+    case Form::joined:
       return begins({"qkv_proj.", "out_proj."});
     case Form::torch:
       return begins({"in_proj_", "out_proj."});
@@ -217,10 +217,10 @@ Widths widths_of(const NamedEntries& named, Form form, LayerSettings& settings,
       w.qkv_bias = named.has("heads.0.W_query.bias");
       return w;
     }
-    case Form::fused:
+    case Form::joined:
     case Form::torch:
     case Form::gpt2: {
-      const char* weight = form == Form::fused   ? "qkv_proj.weight"
+      const char* weight = form == Form::joined  ? "qkv_proj.weight"
                            : form == Form::torch ? "in_proj_weight"
                                                  : "attn.c_attn.weight";
       auto [rows, columns] = named.matrix(weight);
@@ -257,7 +257,7 @@ MultiHeadAttentionOptions options_of(const NamedEntries& named, Form form, Layer
           "{}: widths of k ({}) and v ({}) do not fit {} kv heads of head_dim {}", path, w.k, w.v,
           kv_heads, head_dim);
   const bool bidirectional =
-      form == Form::raw || form == Form::linear || form == Form::fused || form == Form::torch;
+      form == Form::raw || form == Form::linear || form == Form::joined || form == Form::torch;
   const char* out = form == Form::gpt2 ? "attn.c_proj" : "out_proj";
   return {.d_in = w.d_in,
           .d_out = w.q,

@@ -31,7 +31,7 @@ void draw_into(const MutableTensorView& to, Draw&& draw) {
 
 // Can this form name such a layer?
 void check_form(const ParameterSizes& sizes, Form form, const char* layer) {
-  const bool one_block = form == Form::fused || form == Form::torch || form == Form::gpt2;
+  const bool one_block = form == Form::joined || form == Form::torch || form == Form::gpt2;
   require(!one_block || sizes.d_kv == sizes.d_in,
           "{}: form {} stores one projection for q, k and v, so d_kv ({}) must equal d_in ({})",
           layer, name(form), sizes.d_kv, sizes.d_in);
@@ -54,7 +54,7 @@ void check_form(const ParameterSizes& sizes, Form form, const char* layer) {
 
 const char* name(Form form) {
   static constexpr const char* kNames[] = {"separate", "raw",   "heads", "linear",
-                                           "fused",    "torch", "gpt2"};
+                                           "joined",   "torch", "gpt2"};
   return kNames[static_cast<int>(form)];
 }
 
@@ -137,7 +137,7 @@ std::vector<Parameters::Slot> Parameters::slots_of(Form form) const {
         add_linear(head + "W_value", part(v_weight_, sizes_.v_dim), part(v_bias_, sizes_.v_dim));
       }
       break;
-    case Form::fused:
+    case Form::joined:
       add_linear("qkv_proj", qkv_weight_, qkv_bias_);
       break;
     case Form::torch:

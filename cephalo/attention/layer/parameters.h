@@ -14,7 +14,7 @@ enum class Form {
   raw,       // W_query W_key W_value, stored in × out
   heads,     // heads.N.W_query.weight …, out_proj.*
   linear,    // q_linear.* k_linear.* v_linear.* out_proj.*
-  fused,     // qkv_proj.*, out_proj.*
+  joined,    // qkv_proj.*, out_proj.*
   torch,     // in_proj_weight in_proj_bias out_proj.*
   gpt2       // attn.c_attn.* (in × 3·out), attn.c_proj.*
 };

@@ -146,7 +146,7 @@ std::string TraceRecorder::project_formula(const std::string& key) const {
       return format_text("{} = {} @ W_{}", key, input, word);
     case Form::linear:
       return format_text("{} = {}_linear({})", key, key, input);
-    case Form::fused:
+    case Form::joined:
       return format_text("{} = qkv_proj({}).chunk(3)[{}]", key, input, part);
     case Form::torch:
       return format_text("{} = in_proj({}).chunk(3)[{}]", key, input, part);

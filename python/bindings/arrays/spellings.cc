@@ -59,7 +59,7 @@ constexpr Words<Form, 7> kForms = {{{"separate", Form::separate},
                                     {"raw", Form::raw},
                                     {"heads", Form::heads},
                                     {"linear", Form::linear},
-                                    {"fused", Form::fused},
+                                    {"joined", Form::joined},
                                     {"torch", Form::torch},
                                     {"gpt2", Form::gpt2}}};
 constexpr Words<Align, 2> kAligns = {
@@ -111,6 +111,7 @@ DropoutStream stream_of(const std::string& word, const char* function) {
 }
 
 Form form_of(const std::string& word, const char* function) {
+  if (word == "fused") return Form::joined;  // its name in 0.1
   return look_up(word, kForms, format_text("{}: form", function));
 }
 

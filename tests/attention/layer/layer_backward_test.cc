@@ -190,7 +190,7 @@ std::vector<Small> small_cases() {
       [](O& o) { o.dropout = 0.4, o.dropout_stream = DropoutStream::torch, o.form = Form::heads; });
   cases.back().torch_dropout = true;
   for (const Form form :
-       {Form::raw, Form::heads, Form::linear, Form::fused, Form::torch, Form::gpt2}) {
+       {Form::raw, Form::heads, Form::linear, Form::joined, Form::torch, Form::gpt2}) {
     add(format_text("form_{}", name(form)), [form](O& o) {
       o.form = form;
       o.qkv_bias = form != Form::raw;

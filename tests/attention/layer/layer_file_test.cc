@@ -20,7 +20,7 @@ using testing::read_bytes;
 using testing::same_bits;
 
 constexpr Form kForms[] = {Form::separate, Form::raw,   Form::heads, Form::linear,
-                           Form::fused,    Form::torch, Form::gpt2};
+                           Form::joined,   Form::torch, Form::gpt2};
 
 class LayerFileTest : public ::testing::Test {
  protected:
@@ -101,9 +101,10 @@ TEST_F(LayerFileTest, what_a_form_has_no_place_for_is_refused_by_name) {
             "MultiHeadAttention: form gpt2 always has an output projection, this layer has none");
   EXPECT_EQ(saving(2, Form::torch),
             "MultiHeadAttention: form torch needs num_kv_heads (2) equal to num_heads (4)");
-  EXPECT_EQ(saving(3, Form::fused),
-            "MultiHeadAttention: form fused stores one projection for q, k and v, so d_kv (5) must "
-            "equal d_in (8)");
+  EXPECT_EQ(
+      saving(3, Form::joined),
+      "MultiHeadAttention: form joined stores one projection for q, k and v, so d_kv (5) must "
+      "equal d_in (8)");
   EXPECT_EQ(saving(1, Form::linear), at("x") +
                                          ": form linear has q_linear.bias, this layer has "
                                          "none; --zero-bias adds zeros");
@@ -113,7 +114,7 @@ TEST_F(LayerFileTest, what_a_form_has_no_place_for_is_refused_by_name) {
 TEST_F(LayerFileTest, rotary_positions_are_refused_by_forms_that_have_no_place_for_them) {
   const MultiHeadAttention layer(
       {.d_in = 8, .d_out = 8, .num_heads = 2, .qkv_bias = true, .rotary = Rotary{}, .seed = 1});
-  for (const Form form : {Form::heads, Form::linear, Form::fused, Form::torch, Form::gpt2}) {
+  for (const Form form : {Form::heads, Form::linear, Form::joined, Form::torch, Form::gpt2}) {
     EXPECT_EQ(error_of([&] { save_layer(layer, at("x"), {.form = form}); }),
               at("x") + ": form " + name(form) +
                   " has no place for rotary positions; allow_rotary puts them into the metadata, "
@@ -201,7 +202,7 @@ TEST_F(LayerOfFolderTest, a_config_json_of_something_else_is_not_looked_at) {
   testing::write_bytes(folder_ / "config.json", "something else");
   save_layer(layer_, at("layer"));
   EXPECT_TRUE(load_layer(at("layer")).options().rotary.has_value());
-  const auto fused = layer_.parameters_as(Form::fused);
+  const auto fused = layer_.parameters_as(Form::joined);
   write_safetensors(at("vision"),
                     {{"blocks.0.attn.qkv.weight", fused[0].value},
                      {"blocks.0.attn.qkv.bias", fused[1].value},
@@ -264,7 +265,7 @@ TEST_F(LayerFileTest, other_spellings_and_prefixes) {
       {.d_in = 8, .d_out = 8, .num_heads = 2, .qkv_bias = true, .causal = false, .seed = 1});
   layer.eval();
   const Tensor x = normal({1, 5, 8}, 1);
-  const auto fused = layer.parameters_as(Form::fused);
+  const auto fused = layer.parameters_as(Form::joined);
   write_safetensors(at("short"),
                     {{"qkv.weight", fused[0].value},
                      {"qkv.bias", fused[1].value},

@@ -226,7 +226,7 @@ TEST(MultiHeadTest, forms_name_the_same_memory) {
   };
   MultiHeadAttentionOptions o{.d_in = 8, .d_out = 8, .num_heads = 2, .qkv_bias = true, .seed = 3};
   using Names = std::set<std::string>;
-  o.form = Form::fused;
+  o.form = Form::joined;
   EXPECT_EQ(names(MultiHeadAttention(o)),
             (Names{"qkv_proj.weight", "qkv_proj.bias", "out_proj.weight", "out_proj.bias"}));
   o.form = Form::torch;
@@ -243,7 +243,7 @@ TEST(MultiHeadTest, forms_name_the_same_memory) {
   MultiHeadAttention heads(o);
   EXPECT_EQ(heads.parameter("heads.1.W_key.bias").shape(), Shape{4});
   // gpt2 stores in x out: its transposed columns are the rows of a fused layer.
-  o.form = Form::fused;
+  o.form = Form::joined;
   MultiHeadAttention fused(o);
   fused.update("qkv_proj.weight", transpose(gpt2.parameter("attn.c_attn.weight"), 0, 1));
   fused.update("qkv_proj.bias", gpt2.parameter("attn.c_attn.bias"));
