@@ -114,13 +114,13 @@ void bench(const Flags& flags) {
 
 }  // namespace
 
-Verb add_bench(CLI::App& program) {
+Verb add_bench(Command program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb = program.add_subcommand("bench", "Measure this machine, and the kernels on it");
-  verb->add_option("--threads", flags->threads, "Beside one thread; default: all")->type_name("N");
-  verb->add_flag("--quick", flags->quick, "Small sizes: what the table looks like, in seconds");
-  verb->add_flag("--json", flags->json, "The same as JSON");
-  verb->footer(
+  Command verb = program.add_subcommand("bench", "Measure this machine, and the kernels on it");
+  verb.add_option("--threads", flags->threads, "Beside one thread; default: all").type_name("N");
+  verb.add_flag("--quick", flags->quick, "Small sizes: what the table looks like, in seconds");
+  verb.add_flag("--json", flags->json, "The same as JSON");
+  verb.footer(
       "The environment variable CEPHALO_ISA chooses another instruction set.\n"
       "Examples:\n"
       "  cephalo bench\n"

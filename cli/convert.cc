@@ -33,22 +33,21 @@ void convert(const Flags& flags) {
 
 }  // namespace
 
-Verb add_convert(CLI::App& program) {
+Verb add_convert(Command program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb =
-      program.add_subcommand("convert", "Write a layer under the names of another form");
-  verb->add_option("INPUT", flags->input, "The layer, .safetensors")->required();
-  verb->add_option("OUTPUT", flags->output, "Where it goes, .safetensors")->required();
-  verb->add_option("--to", flags->form, "separate, raw, heads, linear, fused, torch or gpt2")
-      ->required()
-      ->type_name("FORM");
-  flags->load.add_to(*verb);
-  verb->add_flag("--with-mask", flags->with_mask, "Also the mask that PyTorch's classes hold");
-  verb->add_flag("--zero-bias", flags->zero_bias, "Zeros where the form always has biases");
-  verb->add_flag("--allow-rotary", flags->allow_rotary,
-                 "Rotary positions go into the metadata, which only cephalo reads");
-  verb->add_flag("--force", flags->force, "Replace a file that exists");
-  verb->footer(
+  Command verb = program.add_subcommand("convert", "Write a layer under the names of another form");
+  verb.add_option("INPUT", flags->input, "The layer, .safetensors").required();
+  verb.add_option("OUTPUT", flags->output, "Where it goes, .safetensors").required();
+  verb.add_option("--to", flags->form, "separate, raw, heads, linear, fused, torch or gpt2")
+      .required()
+      .type_name("FORM");
+  flags->load.add_to(verb);
+  verb.add_flag("--with-mask", flags->with_mask, "Also the mask that PyTorch's classes hold");
+  verb.add_flag("--zero-bias", flags->zero_bias, "Zeros where the form always has biases");
+  verb.add_flag("--allow-rotary", flags->allow_rotary,
+                "Rotary positions go into the metadata, which only cephalo reads");
+  verb.add_flag("--force", flags->force, "Replace a file that exists");
+  verb.footer(
       "No tensor is invented or dropped: a conversion loses nothing or is refused.\n"
       "Of a layer of a model's folder config.json says the heads and the positions.\n"
       "Examples:\n"

@@ -135,19 +135,19 @@ void generate_text(const Flags& flags) {
 
 }  // namespace
 
-Verb add_generate(CLI::App& program) {
+Verb add_generate(Command program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb = program.add_subcommand("generate", "Continue a text with a GPT");
-  flags->prompt.add_to(*verb, "PROMPT", "The text to continue; -: from stdin");
-  flags->model.add_to(*verb);
-  verb->add_option("--new-tokens", flags->new_tokens, "At most so many")
-      ->type_name("N")
-      ->capture_default_str();
-  CLI::Option* greedy = verb->add_flag("--greedy", flags->greedy,
-                                       "Always the likeliest token: nothing of the next five");
+  Command verb = program.add_subcommand("generate", "Continue a text with a GPT");
+  flags->prompt.add_to(verb, "PROMPT", "The text to continue; -: from stdin");
+  flags->model.add_to(verb);
+  verb.add_option("--new-tokens", flags->new_tokens, "At most so many")
+      .type_name("N")
+      .show_default();
+  Flag greedy = verb.add_flag("--greedy", flags->greedy,
+                              "Always the likeliest token: nothing of the next five");
   const auto sampling = [&](const char* name, std::string& value, const char* type,
                             const char* help) {
-    verb->add_option(name, value, help)->type_name(type)->capture_default_str()->excludes(greedy);
+    verb.add_option(name, value, help).type_name(type).show_default().excludes(greedy);
   };
   sampling("--temperature", flags->temperature, "T", "0: always the likeliest; 1: as trained");
   sampling("--top-k", flags->top_k, "K", "Only from the k likeliest; 0: from all");
@@ -156,14 +156,14 @@ Verb add_generate(CLI::App& program) {
            "Tokens that just came are less likely; 1: as likely as before");
   sampling("--repetition-window", flags->repetition_window, "N",
            "How many tokens back that looks; 0: at all");
-  verb->add_option("--seed", flags->seed, "The same seed gives the same text")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_flag("--past-end", flags->past_end, "Go on where the model ends the text");
-  verb->add_option("--threads", flags->threads, "0: one for each core")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->footer(
+  verb.add_option("--seed", flags->seed, "The same seed gives the same text")
+      .type_name("N")
+      .show_default();
+  verb.add_flag("--past-end", flags->past_end, "Go on where the model ends the text");
+  verb.add_option("--threads", flags->threads, "0: one for each core")
+      .type_name("N")
+      .show_default();
+  verb.footer(
       "Examples:\n"
       "  cephalo generate \"The cat sat on\"\n"
       "  cephalo generate \"Once upon a time\" --model gpt2 --new-tokens 200 --greedy\n"

@@ -182,12 +182,12 @@ void gradcheck_verb(const GradcheckFlags& flags) {
 
 }  // namespace
 
-Verb add_gradcheck(CLI::App& program) {
+Verb add_gradcheck(Command program) {
   auto flags = std::make_shared<GradcheckFlags>();
-  CLI::App* verb = program.add_subcommand(
+  Command verb = program.add_subcommand(
       "gradcheck", "Check gradients of attention, or of a layer, on a configuration");
-  flags->add_to(*verb);
-  verb->footer(
+  flags->add_to(verb);
+  verb.footer(
       "Exit status 1 when a gradient is wrong.\n"
       "Examples:\n"
       "  cephalo gradcheck\n"

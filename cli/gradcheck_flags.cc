@@ -25,9 +25,9 @@ dim_t parse_size(const char* flag, const std::string& text, dim_t otherwise) {
   return text.empty() ? otherwise : parse_size(flag, text);
 }
 
-void GradcheckFlags::add_to(CLI::App& verb) {
+void GradcheckFlags::add_to(Command verb) {
   const auto number = [&](const char* flag, std::string& to, const char* what) {
-    return verb.add_option(flag, to, what)->type_name("N");
+    return verb.add_option(flag, to, what).type_name("N");
   };
   number("--batch", batch, "Sequences; default 2");
   number("--tokens", tokens, "Queries and keys; default 6");
@@ -36,10 +36,10 @@ void GradcheckFlags::add_to(CLI::App& verb) {
   number("--num-kv-heads", num_kv_heads, "Key and value heads; default: as many");
   number("--v-dim", v_dim, "Width of a value; default: that of a query");
   verb.add_option("--mask", mask, "'causal() & window(3, 0)', none; default causal()")
-      ->type_name("WORDS");
+      .type_name("WORDS");
   number("--dropout", dropout, "Probability that a weight is dropped; default 0");
   number("--seed", seed, "Of the inputs, dropout and directions; default 0");
-  verb.add_option("--engine", engine, "automatic, reference or fused")->type_name("NAME");
+  verb.add_option("--engine", engine, "automatic, reference or fused").type_name("NAME");
   number("--eps", eps, "Step of the differences; default 1e-6");
   number("--atol", atol, "Error allowed everywhere; default 1e-5");
   number("--rtol", rtol, "Error allowed beside the size of the gradient; default 1e-3");
@@ -47,21 +47,21 @@ void GradcheckFlags::add_to(CLI::App& verb) {
   verb.add_flag("--json", json, "The same as JSON");
 
   const char* attend = "Of attend";
-  number("--q-tokens", q_tokens, "Queries; default: --tokens")->group(attend);
-  number("--head-dim", head_dim, "Width of a query; default 8")->group(attend);
+  number("--q-tokens", q_tokens, "Queries; default: --tokens").group(attend);
+  number("--head-dim", head_dim, "Width of a query; default 8").group(attend);
   verb.add_option("--bias", bias, "A random bias with these axes: batch,heads,q,k")
-      ->type_name("AXES")
-      ->group(attend);
-  number("--softcap", softcap, "Scores become c tanh(scores / c)")->group(attend);
+      .type_name("AXES")
+      .group(attend);
+  number("--softcap", softcap, "Scores become c tanh(scores / c)").group(attend);
 
   const char* layers = "Of a layer";
-  verb.add_flag("--layer", layer, "A MultiHeadAttention: x and every parameter")->group(layers);
-  number("--d-in", d_in, "Width into it; default 24")->group(layers);
-  number("--d-out", d_out, "Width out of it; default 24")->group(layers);
-  number("--d-kv", d_kv, "Width of the second input; default: --d-in")->group(layers);
-  verb.add_flag("--qkv-bias", qkv_bias, "Biases in the q, k and v projections")->group(layers);
-  verb.add_flag("--rotary", rotary, "Rotary positions")->group(layers);
-  verb.add_flag("--no-out-proj", no_out_proj, "No output projection")->group(layers);
+  verb.add_flag("--layer", layer, "A MultiHeadAttention: x and every parameter").group(layers);
+  number("--d-in", d_in, "Width into it; default 24").group(layers);
+  number("--d-out", d_out, "Width out of it; default 24").group(layers);
+  number("--d-kv", d_kv, "Width of the second input; default: --d-in").group(layers);
+  verb.add_flag("--qkv-bias", qkv_bias, "Biases in the q, k and v projections").group(layers);
+  verb.add_flag("--rotary", rotary, "Rotary positions").group(layers);
+  verb.add_flag("--no-out-proj", no_out_proj, "No output projection").group(layers);
 }
 
 void GradcheckFlags::refuse_what_does_not_belong() const {

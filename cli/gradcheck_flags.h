@@ -1,9 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "cephalo/train/gradcheck.h"
+#include "cli/command.h"
 
 namespace cephalo::cli {
 
@@ -20,7 +20,7 @@ struct GradcheckFlags {
   std::string d_in, d_out, d_kv;
   bool qkv_bias = false, rotary = false, no_out_proj = false;
 
-  void add_to(CLI::App& verb);
+  void add_to(Command verb);
   void refuse_what_does_not_belong() const;  // a layer's flag without --layer, or the other way
 
   Mask parse_mask() const;

@@ -163,15 +163,15 @@ void inspect(const Flags& flags) {
 
 }  // namespace
 
-Verb add_inspect(CLI::App& program) {
+Verb add_inspect(Command program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb =
+  Command verb =
       program.add_subcommand("inspect", "What is inside a file of tensors or a model's folder");
-  verb->add_option("FILE", flags->file, "A .safetensors or .npy file, or the folder of a model")
-      ->required();
-  verb->add_option("--prefix", flags->prefix, "Only names that begin so: h.0.")->type_name("TEXT");
-  verb->add_flag("--json", flags->json, "The same as JSON");
-  verb->footer(
+  verb.add_option("FILE", flags->file, "A .safetensors or .npy file, or the folder of a model")
+      .required();
+  verb.add_option("--prefix", flags->prefix, "Only names that begin so: h.0.").type_name("TEXT");
+  verb.add_flag("--json", flags->json, "The same as JSON");
+  verb.footer(
       "Examples:\n"
       "  cephalo inspect layer.safetensors\n"
       "  cephalo inspect alice-model");

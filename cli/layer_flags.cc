@@ -16,14 +16,14 @@ constexpr std::int64_t kLongest = std::int64_t{1} << 40;
 
 }  // namespace
 
-void LayerFlags::add_to(CLI::App& verb) {
+void LayerFlags::add_to(Command verb) {
   verb.add_option("--num-heads", num_heads_, "Heads, where neither the file nor config.json says")
-      ->type_name("N");
-  verb.add_option("--num-kv-heads", num_kv_heads_, "Key and value heads")->type_name("N");
-  verb.add_option("--context-length", context_length_, "Longest input")->type_name("N");
+      .type_name("N");
+  verb.add_option("--num-kv-heads", num_kv_heads_, "Key and value heads").type_name("N");
+  verb.add_option("--context-length", context_length_, "Longest input").type_name("N");
   verb.add_flag("--causal", causal_, "The future is hidden");
   verb.add_flag("--bidirectional", bidirectional_, "Nothing is hidden");
-  verb.add_option("--prefix", prefix_, "One layer of a bigger file: h.0.")->type_name("TEXT");
+  verb.add_option("--prefix", prefix_, "One layer of a bigger file: h.0.").type_name("TEXT");
   verb.add_flag("--strict", strict_, "NaN among the parameters is an error");
   verb.add_flag("--allow-extra", allow_extra_, "Ignore tensors that do not belong to the layer");
 }

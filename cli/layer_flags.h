@@ -1,16 +1,16 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "cephalo/attention/layer/layer_file.h"
+#include "cli/command.h"
 
 namespace cephalo::cli {
 
 // The flags with which run and convert say what a layer's file cannot show.
 class LayerFlags {
  public:
-  void add_to(CLI::App& verb);
+  void add_to(Command verb);
   LoadOptions parse() const;
 
  private:

@@ -194,30 +194,30 @@ void look(const Flags& flags) {
 
 }  // namespace
 
-Verb add_look(CLI::App& program) {
+Verb add_look(Command program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb =
+  Command verb =
       program.add_subcommand("look", "What every head of a model looks at, and what comes next");
-  flags->input.add_to(*verb, "TEXT", "The text to run through the model; - reads it from stdin");
-  flags->model.add_to(*verb);
+  flags->input.add_to(verb, "TEXT", "The text to run through the model; - reads it from stdin");
+  flags->model.add_to(verb);
   const auto option = [&](const char* name, std::string& value, const char* type,
                           const char* help) {
-    verb->add_option(name, value, help)->type_name(type)->capture_default_str();
+    verb.add_option(name, value, help).type_name(type).show_default();
   };
   option("--layer", flags->layer, "N", "The same for the heads of this layer");
   option("--head", flags->head, "N", "With --layer: this head in full, weight by weight");
-  verb->add_flag("--all", flags->all, "Every head: its map, its numbers, its links");
+  verb.add_flag("--all", flags->all, "Every head: its map, its numbers, its links");
   option("--token", flags->token, "TOKEN", "What this token looks at in every head; or its index");
   option("--top", flags->top, "N", "How many next tokens to show");
   option("--png", flags->png, "FILE", "A picture of the heads, or of the one of --layer --head");
   option("--svg", flags->svg, "FILE", "The same with text that can be selected and searched");
-  verb->add_flag("--force", flags->force, "Replace FILE if it exists");
-  verb->add_flag("--json", flags->json, "The same as JSON; --all and --layer add the weights");
-  verb->add_flag("--no-begin", flags->no_begin,
-                 "Do not put the token that begins a text, <|endoftext|>, before it");
+  verb.add_flag("--force", flags->force, "Replace FILE if it exists");
+  verb.add_flag("--json", flags->json, "The same as JSON; --all and --layer add the weights");
+  verb.add_flag("--no-begin", flags->no_begin,
+                "Do not put the token that begins a text, <|endoftext|>, before it");
   option("--seed", flags->seed, "N", "Of the random tokens that heads are probed with");
   option("--threads", flags->threads, "N", "0: one for each core");
-  verb->footer(
+  verb.footer(
       "A label names a pattern of a head's weights, not its effect on the output.\n"
       "  previous   looks at the token before           (mean weight on this text)\n"
       "  sink       looks at the first token\n"

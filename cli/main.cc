@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -9,6 +8,7 @@
 #include <cstdlib>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +16,7 @@
 #include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
 #include "cephalo/core/version.h"
+#include "cli/command.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 
@@ -62,33 +63,29 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 }
 
 // The names that could stand where `wrong` does.
-std::vector<std::string> known_names(const CLI::App& app, bool flags) {
+std::vector<std::string> known_names(Command command, bool flags) {
+  if (!flags) return command.subcommands();
   std::vector<std::string> names;
-  if (flags) {
-    for (const CLI::Option* option : app.get_options()) {
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    }
-  } else {
-    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-      names.push_back(verb->get_name());
-    }
+  for (const Flag& flag : command.flags()) {
+    for (const std::string& name : flag.long_names()) names.push_back(name);
   }
   return names;
 }
 
-std::string unknown_word(const CLI::App& app, const std::string& wrong) {
+// `command`: where it stands
+std::string unknown_word(Command command, bool is_program, const std::string& wrong) {
   const bool is_flag = wrong.starts_with("-");
   std::string nearest;
   // Further off is no misspelling: "page" is not "trace".
   std::size_t best = std::min<std::size_t>(4, wrong.size() / 2 + 1);
-  for (const std::string& name : known_names(app, is_flag)) {
+  for (const std::string& name : known_names(command, is_flag)) {
     const std::size_t distance = edit_distance(wrong.substr(0, wrong.find('=')), name);
     if (distance < best) {
       best = distance;
       nearest = name;
     }
   }
-  const bool is_verb = !is_flag && app.get_parent() == nullptr;
+  const bool is_verb = !is_flag && is_program;
   const std::string unknown = format_text("unknown {} '{}'",
                                           is_flag   ? "flag"
                                           : is_verb ? "command"
@@ -96,60 +93,71 @@ std::string unknown_word(const CLI::App& app, const std::string& wrong) {
                                           printable(wrong));
   if (!nearest.empty()) return format_text("{} (did you mean {}?)", unknown, nearest);
   if (!is_verb) return unknown;
-  return format_text("{}; there are {}", unknown, joined(known_names(app, false), ", "));
+  return format_text("{}; there are {}", unknown, joined(known_names(command, false), ", "));
 }
 
 // "cephalo look The cat" -> how it was meant, where a verb takes one text; "" elsewhere
-std::string text_in_quotes(const CLI::App& app, const std::vector<std::string>& extras) {
-  for (const CLI::Option* option : app.get_options()) {
-    const bool is_text = option->get_name() == "TEXT" || option->get_name() == "PROMPT";
-    if (!is_text || option->count() == 0) continue;
-    std::string text = option->results().front();
+std::string text_in_quotes(Command command, const std::vector<std::string>& extras) {
+  for (const Flag& flag : command.flags()) {
+    const bool is_text = flag.name() == "TEXT" || flag.name() == "PROMPT";
+    if (!is_text || !flag.given()) continue;
+    std::string text = flag.first_word();
     for (const std::string& word : extras) {
       if (word.starts_with("-")) return "";
       text += " " + word;
     }
-    return format_text("; a text of several words needs quotes: cephalo {} \"{}\"", app.get_name(),
+    return format_text("; a text of several words needs quotes: cephalo {} \"{}\"", command.name(),
                        printable(text));
   }
   return "";
 }
 
-// The verb that was chosen, or the verb within it; the program itself when none was.
-const CLI::App& chosen_app(const CLI::App& program) {
-  const CLI::App* app = &program;
-  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
-  return *app;
+// The verb that was chosen and the verbs within it, in the order of their names.
+std::vector<Command> chosen_verbs(Command program) {
+  std::vector<Command> verbs;
+  for (auto verb = program.chosen(); verb; verb = verb->chosen()) verbs.push_back(*verb);
+  return verbs;
 }
 
 // CLI11's own messages run over several lines: ours is one.
-std::string usage_message(const CLI::App& program, const CLI::ParseError& error) {
-  const CLI::App& app = chosen_app(program);
-  std::vector<std::string> extras = app.remaining();
-  if (extras.empty()) extras = program.remaining(true);
-  if (!extras.empty()) return unknown_word(app, extras.front()) + text_in_quotes(app, extras);
-  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && &app == &program) {
+std::string usage_message(Command program, const Wish& wish) {
+  const std::vector<Command> verbs = chosen_verbs(program);
+  const Command command = verbs.empty() ? program : verbs.back();
+  std::vector<std::string> extras = command.unknown_words();
+  if (extras.empty()) extras = program.unknown_words_within();
+  if (!extras.empty()) {
+    return unknown_word(command, verbs.empty(), extras.front()) + text_in_quotes(command, extras);
+  }
+  if (wish.something_missing && verbs.empty()) {
     return "say what to do, for example: cephalo look \"The cat sat on the mat\"";
   }
-  std::string text = error.what();
+  std::string text = wish.message;
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
 
 // What is wrong, and where the right words are.
-int complain_of_usage(const CLI::App& program, const std::string& message) {
+int complain_of_usage(Command program, const std::string& message) {
   std::string words = "cephalo";
-  for (auto chosen = program.get_subcommands(); !chosen.empty();
-       chosen = chosen.front()->get_subcommands()) {
-    words += " " + chosen.front()->get_name();
-  }
+  for (const Command& verb : chosen_verbs(program)) words += " " + verb.name();
   return complain(format_text("{}; see {} --help", message, words), kBadUsage);
 }
 
+// Help, and help for a command that there is not: the general help would hide that.
+int print_help(const Program& program) {
+  const Command command = program.command();
+  const std::vector<std::string> extras = command.unknown_words();
+  if (!command.chosen() && !extras.empty()) {
+    return complain_of_usage(command, unknown_word(command, true, extras.front()));
+  }
+  print(program.help());
+  return 0;
+}
+
 int run(int argc, char** argv) {
-  CLI::App program("Multi-head attention that you can use, train and look into.", "cephalo");
-  program.set_version_flag("--version", std::string("cephalo ") + CEPHALO_VERSION);
-  program.require_subcommand(1);
+  Program words("cephalo", "Multi-head attention that you can use, train and look into.",
+                "cephalo " CEPHALO_VERSION);
+  Command program = words.command();
   program.footer(
       "Examples:\n"
       "  cephalo look \"The cat sat on the mat\"    what every head of a trained model looks at\n"
@@ -169,24 +177,20 @@ int run(int argc, char** argv) {
       {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)},
       {"tokenize", add_tokenize(program)},   {"generate", add_generate(program)},
       {"train", add_train(program)},         {"presets", add_presets(program)}};
-  try {
-    program.parse(argc, argv);
-  } catch (const CLI::CallForVersion&) {
-    print("cephalo " CEPHALO_VERSION "\n");
-    return 0;
-  } catch (const CLI::CallForHelp&) {
-    // Help for a command that there is not: the general help would hide that.
-    const std::vector<std::string> extras = program.remaining();
-    if (program.get_subcommands().empty() && !extras.empty()) {
-      return complain_of_usage(program, unknown_word(program, extras.front()));
-    }
-    print(program.help());
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return complain_of_usage(program, usage_message(program, error));
+  const Wish wish = words.parse(argc, argv);
+  switch (wish.kind) {
+    case Wish::Kind::version:
+      print("cephalo " CEPHALO_VERSION "\n");
+      return 0;
+    case Wish::Kind::help:
+      return print_help(words);
+    case Wish::Kind::wrong:
+      return complain_of_usage(program, usage_message(program, wish));
+    case Wish::Kind::run:
+      break;
   }
   for (const auto& [name, verb] : verbs) {
-    if (program.got_subcommand(name)) verb();
+    if (program.chose(name)) verb();
   }
   return 0;
 }

@@ -10,11 +10,11 @@
 
 namespace cephalo::cli {
 
-void ModelFlags::add_to(CLI::App& verb) {
+void ModelFlags::add_to(Command verb) {
   verb.add_option("--model", folder,
                   "Folder with config.json, model.safetensors, vocab.json and merges.txt; without "
                   "it the built-in model")
-      ->type_name("FOLDER");
+      .type_name("FOLDER");
   verb.add_flag("--allow-extra", allow_extra, "Ignore what the model has no place for");
   verb.add_flag("--strict", strict, "NaN or infinity in a parameter is an error");
 }

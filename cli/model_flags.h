@@ -1,9 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "cephalo/model/text_model.h"
+#include "cli/command.h"
 
 namespace cephalo::cli {
 
@@ -12,7 +12,7 @@ struct ModelFlags {
   std::string folder;
   bool allow_extra = false, strict = false;
 
-  void add_to(CLI::App& verb);
+  void add_to(Command verb);
   // The built-in one without --model. Warnings go to stderr.
   TextModel load() const;
 };

@@ -29,9 +29,9 @@ void print_presets() {
 
 }  // namespace
 
-Verb add_presets(CLI::App& program) {
-  CLI::App* verb = program.add_subcommand("presets", "The sizes of GPT-2 and GPT-3, by name");
-  verb->footer(
+Verb add_presets(Command program) {
+  Command verb = program.add_subcommand("presets", "The sizes of GPT-2 and GPT-3, by name");
+  verb.footer(
       "The numbers are those of the papers, but for two in GPT-3's that do not multiply: 24 heads\n"
       "of 128 in a width of 2048 are 16 here, and a width of 5140 is 5120.\n"
       "Example:\n"

@@ -49,24 +49,24 @@ void run(const Flags& flags) {
 
 }  // namespace
 
-Verb add_run(CLI::App& program) {
+Verb add_run(Command program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb = program.add_subcommand("run", "Run a layer from a file on an array");
-  verb->add_option("LAYER", flags->layer, "The layer, .safetensors")->required();
-  verb->add_option("INPUT", flags->input, "The input, .npy: [tokens, d_in] or with a batch")
-      ->required();
-  verb->add_option("-o,--output", flags->output, "Where the result goes, .npy")
-      ->required()
-      ->type_name("FILE");
-  verb->add_option("--weights", flags->weights, "Where the attention weights go, .npy")
-      ->type_name("FILE");
-  verb->add_option("--kv", flags->kv, "Keys and values come from this array, .npy")
-      ->type_name("FILE");
-  verb->add_option("--mask", flags->mask, "Joined with the layer's own: 'window(127, 0)'")
-      ->type_name("WORDS");
-  flags->load.add_to(*verb);
-  verb->add_flag("--force", flags->force, "Replace files that exist");
-  verb->footer(
+  Command verb = program.add_subcommand("run", "Run a layer from a file on an array");
+  verb.add_option("LAYER", flags->layer, "The layer, .safetensors").required();
+  verb.add_option("INPUT", flags->input, "The input, .npy: [tokens, d_in] or with a batch")
+      .required();
+  verb.add_option("-o,--output", flags->output, "Where the result goes, .npy")
+      .required()
+      .type_name("FILE");
+  verb.add_option("--weights", flags->weights, "Where the attention weights go, .npy")
+      .type_name("FILE");
+  verb.add_option("--kv", flags->kv, "Keys and values come from this array, .npy")
+      .type_name("FILE");
+  verb.add_option("--mask", flags->mask, "Joined with the layer's own: 'window(127, 0)'")
+      .type_name("WORDS");
+  flags->load.add_to(verb);
+  verb.add_flag("--force", flags->force, "Replace files that exist");
+  verb.footer(
       "Examples:\n"
       "  cephalo run layer.safetensors x.npy -o y.npy\n"
       "  cephalo run layer.safetensors x.npy -o y.npy --weights w.npy --mask 'window(127, 0)'\n"

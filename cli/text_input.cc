@@ -46,22 +46,22 @@ std::string without_last_line_end(std::string text) {
 
 }  // namespace
 
-void TextInput::add_to(CLI::App& verb, const char* name, const char* help) {
-  verb_ = &verb;
+void TextInput::add_to(Command verb, const char* name, const char* help) {
+  verb_ = verb;
   option_ = verb.add_option(name, text_, help);
-  verb.add_option("--file", file_, "Take it from this file")->type_name("FILE");
+  verb.add_option("--file", file_, "Take it from this file").type_name("FILE");
 }
 
 std::string TextInput::read() const {
-  const bool given = option_->count() > 0;
+  const bool given = option_->given();
   if (given && !file_.empty()) {
     throw UsageError(
-        format_text("--file: a {} is given too; one of them is enough", option_->get_name()));
+        format_text("--file: a {} is given too; one of them is enough", option_->name()));
   }
   if (!given && file_.empty()) {
     throw UsageError(
         format_text("say a {}, - for stdin, or a file with --file; see cephalo {} --help",
-                    option_->get_name(), verb_->get_name()));
+                    option_->name(), verb_->name()));
   }
   if (!given) return without_last_line_end(all_of_file(file_));
   return text_ == "-" ? without_last_line_end(all_of_stdin()) : text_;

@@ -1,7 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
+
+#include "cli/command.h"
 
 namespace cephalo::cli {
 
@@ -9,14 +11,14 @@ namespace cephalo::cli {
 class TextInput {
  public:
   // `name`: of the argument, as TEXT
-  void add_to(CLI::App& verb, const char* name, const char* help);
+  void add_to(Command verb, const char* name, const char* help);
   // Of stdin and files the last line end is left out: it ends the file, not the text.
   std::string read() const;
 
  private:
   std::string text_, file_;
-  const CLI::App* verb_ = nullptr;
-  const CLI::Option* option_ = nullptr;
+  std::optional<Command> verb_;
+  std::optional<Flag> option_;
 };
 
 }  // namespace cephalo::cli

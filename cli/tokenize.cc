@@ -21,11 +21,11 @@ struct Flags {
   std::string text, file;
   VocabularyFlags vocabulary;
   bool special = false, decode = false, json = false;
-  CLI::Option* text_option = nullptr;
+  std::optional<Flag> text_option;
 };
 
 std::string text_of(const Flags& flags) {
-  const bool given = flags.text_option->count() > 0;
+  const bool given = flags.text_option->given();
   if (given != flags.file.empty()) {
     throw UsageError(given ? "--file: a TEXT is given too; one of them is enough"
                            : "say a TEXT, or a file with --file; see cephalo tokenize --help");
@@ -105,25 +105,25 @@ void tokenize(const Flags& flags) {
 
 }  // namespace
 
-Verb add_tokenize(CLI::App& program) {
+Verb add_tokenize(Command program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb =
+  Command verb =
       program.add_subcommand("tokenize", "Text to token ids and back; learn a vocabulary");
   flags->text_option =
-      verb->add_option("TEXT", flags->text, "What to tokenise, or ids for --decode");
-  verb->add_option("--file", flags->file, "Take it from this file")->type_name("FILE");
-  flags->vocabulary.add_to(*verb);
-  verb->add_flag("--special", flags->special, "Special tokens as <|endoftext|> in the text count");
-  verb->add_flag("--decode", flags->decode, "From ids to text: exactly its bytes");
-  verb->add_flag("--json", flags->json, "The same as JSON; pieces as in vocab.json");
-  verb->footer(
+      verb.add_option("TEXT", flags->text, "What to tokenise, or ids for --decode");
+  verb.add_option("--file", flags->file, "Take it from this file").type_name("FILE");
+  flags->vocabulary.add_to(verb);
+  verb.add_flag("--special", flags->special, "Special tokens as <|endoftext|> in the text count");
+  verb.add_flag("--decode", flags->decode, "From ids to text: exactly its bytes");
+  verb.add_flag("--json", flags->json, "The same as JSON; pieces as in vocab.json");
+  verb.footer(
       "The text \"train\" is said behind all flags: cephalo tokenize --vocab FOLDER -- train\n"
       "Examples:\n"
       "  cephalo tokenize train corpus.txt --vocab-size 4096 -o vocabulary\n"
       "  cephalo tokenize \"The cat sat on the mat\" --vocab vocabulary\n"
       "  cephalo tokenize --decode \"464 3797 3332\" --vocab gpt2");
-  const Verb train = add_tokenize_train(*verb);
-  return [flags, verb, train] { verb->got_subcommand("train") ? train() : tokenize(*flags); };
+  const Verb train = add_tokenize_train(verb);
+  return [flags, verb, train] { verb.chose("train") ? train() : tokenize(*flags); };
 }
 
 }  // namespace cephalo::cli

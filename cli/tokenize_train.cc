@@ -100,24 +100,24 @@ void train(const Flags& flags) {
 
 }  // namespace
 
-Verb add_tokenize_train(CLI::App& tokenize) {
+Verb add_tokenize_train(Command tokenize) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb = tokenize.add_subcommand("train", "Learn a byte-level BPE from text files");
-  verb->add_option("CORPUS", flags->corpus, "Text files")->required();
-  verb->add_option("-o,--output", flags->output, "Folder for vocab.json and merges.txt")
-      ->required()
-      ->type_name("FOLDER");
-  verb->add_option("--vocab-size", flags->vocab_size, "Tokens, the 256 bytes included")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--min-count", flags->min_count, "Pairs that are rarer are not joined")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--special-token", flags->special, "Gets one of the last ids; can be repeated")
-      ->type_name("TEXT")
-      ->capture_default_str();
-  verb->add_flag("--force", flags->force, "Replace files that exist");
-  verb->footer("Example:\n  cephalo tokenize train corpus.txt --vocab-size 4096 -o vocabulary");
+  Command verb = tokenize.add_subcommand("train", "Learn a byte-level BPE from text files");
+  verb.add_option("CORPUS", flags->corpus, "Text files").required();
+  verb.add_option("-o,--output", flags->output, "Folder for vocab.json and merges.txt")
+      .required()
+      .type_name("FOLDER");
+  verb.add_option("--vocab-size", flags->vocab_size, "Tokens, the 256 bytes included")
+      .type_name("N")
+      .show_default();
+  verb.add_option("--min-count", flags->min_count, "Pairs that are rarer are not joined")
+      .type_name("N")
+      .show_default();
+  verb.add_option("--special-token", flags->special, "Gets one of the last ids; can be repeated")
+      .type_name("TEXT")
+      .show_default();
+  verb.add_flag("--force", flags->force, "Replace files that exist");
+  verb.footer("Example:\n  cephalo tokenize train corpus.txt --vocab-size 4096 -o vocabulary");
   return [flags] { train(*flags); };
 }
 

@@ -5,6 +5,6 @@
 namespace cephalo::cli {
 
 // The verb within tokenize that learns a vocabulary.
-Verb add_tokenize_train(CLI::App& tokenize);
+Verb add_tokenize_train(Command tokenize);
 
 }  // namespace cephalo::cli

@@ -56,11 +56,11 @@ void tour(const std::string& wanted) {
 
 }  // namespace
 
-Verb add_tour(CLI::App& program) {
+Verb add_tour(Command program) {
   auto wanted = std::make_shared<std::string>();
-  CLI::App* verb = program.add_subcommand("tour", "Why attention is built as it is, in numbers");
-  verb->add_option("NAME", *wanted, "One table of the tour; without it, what there is");
-  verb->footer("Examples:\n  cephalo tour\n  cephalo tour scale");
+  Command verb = program.add_subcommand("tour", "Why attention is built as it is, in numbers");
+  verb.add_option("NAME", *wanted, "One table of the tour; without it, what there is");
+  verb.footer("Examples:\n  cephalo tour\n  cephalo tour scale");
   return [wanted] { tour(*wanted); };
 }
 

@@ -268,54 +268,49 @@ void trace(const Flags& flags) {
 
 }  // namespace
 
-Verb add_trace(CLI::App& program) {
+Verb add_trace(Command program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* verb =
+  Command verb =
       program.add_subcommand("trace", "Compute attention on a text, step by step, with numbers");
-  CLI::Option* text = verb->add_option("--text", flags->text, "The text; its words are the tokens")
-                          ->capture_default_str();
-  verb->add_option("--input", flags->input,
-                   "An array [tokens, d_in] or [batch, tokens, d_in]\n"
-                   "instead of a text, .npy")
-      ->type_name("FILE");
-  verb->add_option("--batch", flags->batch, "The sequence of --input to look at")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_option("--rung", flags->rung,
-                   "1 simple, 2 self, 3 causal, 4 wrapper, 5 multi-head,\n"
-                   "6 bidirectional, 7 fused, 8 pipeline")
-      ->type_name("RUNG")
-      ->capture_default_str();
-  verb->add_option("--preset", flags->preset,
-                   "Sizes of a known model: gpt2, gpt2-xl, gpt3; cephalo presets lists them")
-      ->type_name("NAME");
-  verb->add_option("--d-in", flags->d_in, "Width into the layer [768; rung 1: 3]")->type_name("N");
-  verb->add_option("--d-out", flags->d_out, "Width out of it; in rung 4 of one head [768; 64]");
-  verb->add_option("--num-heads", flags->num_heads, "Heads [12]")->type_name("N");
-  verb->add_option("--context-length", flags->context_length, "Longest input [1024]")
-      ->type_name("N");
-  verb->add_option("--dropout", flags->dropout, "Share of dropped weights, with --train [0]")
-      ->type_name("P");
-  verb->add_option("--dropout-stream", flags->dropout_stream,
-                   "counter, torch or torch_mkl [counter]")
-      ->type_name("NAME");
-  verb->add_flag("--qkv-bias", flags->qkv_bias, "Biases in the q, k and v projections");
-  verb->add_option("--form", flags->form, "Rung 2: separate (Linear) or raw (rand matrices)")
-      ->type_name("FORM");
-  verb->add_option("--seed", flags->seed, "As torch.manual_seed")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_flag("--train", flags->train, "Training mode: dropout is applied");
-  verb->add_option("--head", flags->head, "The head to look at")
-      ->type_name("N")
-      ->capture_default_str();
-  verb->add_flag("--explain", flags->explain, "What happens in each step, why, and its effect");
-  verb->add_flag("--picture", flags->picture, "The width cut into heads, and what the axes do");
-  verb->add_option("--svg", flags->svg, "The same picture as a file")->type_name("FILE");
-  verb->add_flag("--force", flags->force, "Replace FILE if it exists");
-  verb->add_flag("--json", flags->json, "Every number of every step, as JSON");
-  verb->add_flag("--parameters", flags->parameters, "With --json: the parameters too");
-  verb->footer(
+  Flag text =
+      verb.add_option("--text", flags->text, "The text; its words are the tokens").show_default();
+  verb.add_option("--input", flags->input,
+                  "An array [tokens, d_in] or [batch, tokens, d_in]\n"
+                  "instead of a text, .npy")
+      .type_name("FILE");
+  verb.add_option("--batch", flags->batch, "The sequence of --input to look at")
+      .type_name("N")
+      .show_default();
+  verb.add_option("--rung", flags->rung,
+                  "1 simple, 2 self, 3 causal, 4 wrapper, 5 multi-head,\n"
+                  "6 bidirectional, 7 fused, 8 pipeline")
+      .type_name("RUNG")
+      .show_default();
+  verb.add_option("--preset", flags->preset,
+                  "Sizes of a known model: gpt2, gpt2-xl, gpt3; cephalo presets lists them")
+      .type_name("NAME");
+  verb.add_option("--d-in", flags->d_in, "Width into the layer [768; rung 1: 3]").type_name("N");
+  verb.add_option("--d-out", flags->d_out, "Width out of it; in rung 4 of one head [768; 64]");
+  verb.add_option("--num-heads", flags->num_heads, "Heads [12]").type_name("N");
+  verb.add_option("--context-length", flags->context_length, "Longest input [1024]").type_name("N");
+  verb.add_option("--dropout", flags->dropout, "Share of dropped weights, with --train [0]")
+      .type_name("P");
+  verb.add_option("--dropout-stream", flags->dropout_stream,
+                  "counter, torch or torch_mkl [counter]")
+      .type_name("NAME");
+  verb.add_flag("--qkv-bias", flags->qkv_bias, "Biases in the q, k and v projections");
+  verb.add_option("--form", flags->form, "Rung 2: separate (Linear) or raw (rand matrices)")
+      .type_name("FORM");
+  verb.add_option("--seed", flags->seed, "As torch.manual_seed").type_name("N").show_default();
+  verb.add_flag("--train", flags->train, "Training mode: dropout is applied");
+  verb.add_option("--head", flags->head, "The head to look at").type_name("N").show_default();
+  verb.add_flag("--explain", flags->explain, "What happens in each step, why, and its effect");
+  verb.add_flag("--picture", flags->picture, "The width cut into heads, and what the axes do");
+  verb.add_option("--svg", flags->svg, "The same picture as a file").type_name("FILE");
+  verb.add_flag("--force", flags->force, "Replace FILE if it exists");
+  verb.add_flag("--json", flags->json, "Every number of every step, as JSON");
+  verb.add_flag("--parameters", flags->parameters, "With --json: the parameters too");
+  verb.footer(
       "Examples:\n"
       "  cephalo trace --text \"Your journey starts with one step\" --head 3\n"
       "  cephalo trace --rung 2 --d-in 3 --d-out 2 --context-length 6 --explain\n"
@@ -324,7 +319,7 @@ Verb add_trace(CLI::App& program) {
       "Rung 1 shows the book's sentence and its three numbers a token unless you say otherwise.\n"
       "In JSON null stands for -inf: a hidden score.");
   return [flags, text] {
-    flags->text_given = text->count() > 0;
+    flags->text_given = text.given();
     try {
       trace(*flags);
     } catch (const Error& error) {

@@ -271,11 +271,11 @@ void train(const TrainFlags& flags) {
 
 }  // namespace
 
-Verb add_train(CLI::App& program) {
+Verb add_train(Command program) {
   auto flags = std::make_shared<TrainFlags>();
-  CLI::App* verb = program.add_subcommand("train", "Train a small GPT on any text");
-  flags->add_to(*verb);
-  verb->footer(
+  Command verb = program.add_subcommand("train", "Train a small GPT on any text");
+  flags->add_to(verb);
+  verb.footer(
       "What is not said is chosen for the text and this machine, and printed before it begins.\n"
       "Ctrl-C finishes the step and saves; --resume goes on as if nothing had happened.\n"
       "Examples:\n"

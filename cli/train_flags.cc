@@ -35,10 +35,10 @@ const std::string& TrainFlags::typed(const std::string& option) const {
   return found == model.end() ? kNothing : found->second;
 }
 
-void TrainFlags::add_to(CLI::App& verb) {
+void TrainFlags::add_to(Command verb) {
   verb.add_option("FILE", files, "Text to learn from; the last part of each is for validation");
   const auto flag = [&](const char* name, std::string& value, const char* type, const char* help) {
-    verb.add_option(name, value, help)->type_name(type);
+    verb.add_option(name, value, help).type_name(type);
   };
   flag("-o,--out", out, "FOLDER", "The model, its vocabulary, checkpoints and loss curve go here");
   verb.add_flag("--resume", resume, "Go on from the newest checkpoint in the folder");

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "cli/command.h"
 
 namespace cephalo::cli {
 
@@ -22,7 +23,7 @@ struct TrainFlags {
   bool resume = false, previous = false, bf16_export = false;
 
   const std::string& typed(const std::string& option) const;
-  void add_to(CLI::App& verb);
+  void add_to(Command verb);
 };
 
 }  // namespace cephalo::cli

@@ -1,8 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <stdexcept>
+
+#include "cli/command.h"
 
 namespace cephalo::cli {
 
@@ -19,17 +20,17 @@ struct ExitStatus {
 
 // Each verb adds itself to the program and returns what to do when it was chosen.
 using Verb = std::function<void()>;
-Verb add_bench(CLI::App& program);
-Verb add_convert(CLI::App& program);
-Verb add_generate(CLI::App& program);
-Verb add_gradcheck(CLI::App& program);
-Verb add_inspect(CLI::App& program);
-Verb add_look(CLI::App& program);
-Verb add_presets(CLI::App& program);
-Verb add_run(CLI::App& program);
-Verb add_tokenize(CLI::App& program);
-Verb add_tour(CLI::App& program);
-Verb add_trace(CLI::App& program);
-Verb add_train(CLI::App& program);
+Verb add_bench(Command program);
+Verb add_convert(Command program);
+Verb add_generate(Command program);
+Verb add_gradcheck(Command program);
+Verb add_inspect(Command program);
+Verb add_look(Command program);
+Verb add_presets(Command program);
+Verb add_run(Command program);
+Verb add_tokenize(Command program);
+Verb add_tour(Command program);
+Verb add_trace(Command program);
+Verb add_train(Command program);
 
 }  // namespace cephalo::cli

@@ -5,11 +5,11 @@
 
 namespace cephalo::cli {
 
-void VocabularyFlags::add_to(CLI::App& verb) {
+void VocabularyFlags::add_to(Command verb) {
   verb.add_option("--vocab", folder,
                   "Folder with vocab.json and merges.txt, or encoder.json and vocab.bpe; without "
                   "it that of the built-in model")
-      ->type_name("FOLDER");
+      .type_name("FOLDER");
 }
 
 // The one place where the program decides which vocabulary it uses.

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "cephalo/text/bpe.h"
+#include "cli/command.h"
 
 namespace cephalo::cli {
 
@@ -11,7 +11,7 @@ namespace cephalo::cli {
 struct VocabularyFlags {
   std::string folder;
 
-  void add_to(CLI::App& verb);
+  void add_to(Command verb);
   Bpe load() const;
 };
 

@@ -62,6 +62,12 @@ class Layering(unittest.TestCase):
             if path.suffix == ".h" and path.name not in inside and "cephalo" == path.relative_to(ROOT).parts[0]:
                 self.assertNotRegex(text, r"core/(fail|format)\.h", path)
 
+    def test_cli11_is_compiled_once(self):
+        """Behind cli/command.h: it costs seconds in every source that includes it."""
+        files = sorted((ROOT / "cli").rglob("*.*"))
+        includers = [path.name for path in files if "<CLI/" in path.read_text()]
+        self.assertEqual(includers, ["command.cc"])
+
     def test_threads_appear_in_one_place(self):
         for path in sources():
             if path.name != "parallel.cc":
