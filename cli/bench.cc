@@ -1,13 +1,13 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/version.h"
+#include "cephalo/io/json_value.h"
 #include "cli/bench_rows.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
@@ -81,14 +81,13 @@ std::string as_text(const Report& report) {
 }
 
 std::string as_json(const Report& report) {
-  nlohmann::ordered_json sections = nlohmann::ordered_json::array();
+  Json sections = Json::array();
   for (const BenchSection& section : report.sections) {
-    nlohmann::ordered_json lines = nlohmann::ordered_json::array();
+    Json lines = Json::array();
     for (const BenchLine& line : section.lines) {
-      nlohmann::ordered_json values = nlohmann::ordered_json::array();
+      Json values = Json::array();
       for (std::size_t k = 0; k < line.values.size(); ++k) {
-        nlohmann::ordered_json value = {{"threads", report.threads[k]},
-                                        {"value", line.values[k].value}};
+        Json value = {{"threads", report.threads[k]}, {"value", line.values[k].value}};
         if (line.values[k].share > 0) value["share"] = line.values[k].share;
         values.push_back(value);
       }
@@ -96,9 +95,8 @@ std::string as_json(const Report& report) {
     }
     sections.push_back({{"title", section.title}, {"lines", lines}});
   }
-  const nlohmann::ordered_json json = {
-      {"version", CEPHALO_VERSION}, {"isa", report.isa}, {"sections", sections}};
-  return json.dump(1) + "\n";
+  const Json json = {{"version", CEPHALO_VERSION}, {"isa", report.isa}, {"sections", sections}};
+  return json.dump({.indent = 1}) + "\n";
 }
 
 void bench(const Flags& flags) {

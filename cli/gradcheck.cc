@@ -3,11 +3,11 @@
 
 #include <array>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/error.h"
+#include "cephalo/io/json_value.h"
 #include "cli/gradcheck_flags.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
@@ -149,7 +149,7 @@ std::string as_text(const GradcheckReport& report, const std::string& title, boo
 }
 
 std::string as_json(const GradcheckReport& report, const std::string& title, bool fast) {
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  Json tensors = Json::array();
   for (const GradcheckTensor& t : report.tensors) {
     const std::vector<dim_t> index(t.worst.index.begin(), t.worst.index.end());
     tensors.push_back({{"name", t.name},
@@ -163,11 +163,11 @@ std::string as_json(const GradcheckReport& report, const std::string& title, boo
                          {"error", t.worst.error},
                          {"allowed", t.worst.allowed}}}});
   }
-  const nlohmann::ordered_json json = {{"title", title},
-                                       {"checks", fast ? "projections" : "elements"},
-                                       {"passed", report.passed()},
-                                       {"tensors", tensors}};
-  return json.dump(1) + "\n";
+  const Json json = {{"title", title},
+                     {"checks", fast ? "projections" : "elements"},
+                     {"passed", report.passed()},
+                     {"tensors", tensors}};
+  return json.dump({.indent = 1}) + "\n";
 }
 
 void gradcheck_verb(const GradcheckFlags& flags) {

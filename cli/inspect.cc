@@ -3,13 +3,13 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
+#include "cephalo/io/json_value.h"
 #include "cephalo/io/npy.h"
 #include "cephalo/model/gpt_file.h"
 #include "cephalo/model/gpt_options_json.h"
@@ -125,7 +125,7 @@ std::string as_text(const Report& report, const std::string& path) {
 }
 
 std::string as_json(const Report& report, const std::string& path) {
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  Json tensors = Json::array();
   for (const Line& line : report.lines) {
     tensors.push_back({{"name", line.name},
                        {"shape", std::vector<dim_t>(line.shape.begin(), line.shape.end())},
@@ -133,17 +133,19 @@ std::string as_json(const Report& report, const std::string& path) {
                        {"role", line.role},
                        {"not_finite", line.not_finite}});
   }
-  nlohmann::ordered_json json = {{"file", path},
-                                 {"what", report.what},
-                                 {"numbers", report.numbers},
-                                 {"tensors", tensors},
-                                 {"metadata", report.metadata}};
+  Json metadata = Json::object();
+  for (const auto& [key, value] : report.metadata) metadata.add(key, value);
+  Json json = {{"file", path},
+               {"what", report.what},
+               {"numbers", report.numbers},
+               {"tensors", tensors},
+               {"metadata", metadata}};
   if (report.gpt) {
     json["gpt"] = to_json(*report.gpt);
     for (const char* unsaid : {"seed", "dtype"}) json["gpt"].erase(unsaid);  // of no file
   }
   // ASCII: names out of a file may hold what turns the direction of a terminal.
-  return json.dump(1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+  return json.dump({.indent = 1, .ascii = true, .replace = true}) + "\n";
 }
 
 // The folder of a model stands for the file of its parameters.

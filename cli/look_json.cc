@@ -1,12 +1,9 @@
-#include <nlohmann/json.hpp>
-
+#include "cephalo/io/json_value.h"
 #include "cephalo/text/byte_alphabet.h"
 #include "cli/look_run.h"
 
 namespace cephalo::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // A mean over no rows is not 0.
 Json number_of(const Score& score) {
@@ -79,7 +76,7 @@ std::string look_as_json(const LookRun& run, const std::vector<HeadPlace>& with_
     token["probability"] = prediction.probability;
     json["predictions"].push_back(std::move(token));
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump({.replace = true}) + "\n";
 }
 
 }  // namespace cephalo::cli

@@ -2,11 +2,12 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cephalo/core/format.h"
+#include "cephalo/io/json_value.h"
 #include "cephalo/text/byte_alphabet.h"
 #include "cli/pieces.h"
 #include "cli/terminal.h"
@@ -62,11 +63,11 @@ void print_as_text(const Bpe& bpe, const std::vector<TokenId>& ids, std::size_t 
 void print_as_json(const Bpe& bpe, const std::vector<TokenId>& ids, std::size_t bytes) {
   std::vector<std::string> pieces;
   for (const TokenId id : ids) pieces.push_back(to_byte_characters(bpe.token(id)));
-  const nlohmann::ordered_json json = {{"vocab_size", bpe.vocab_size()},
-                                       {"tokens", ids.size()},
-                                       {"bytes", bytes},
-                                       {"ids", ids},
-                                       {"pieces", pieces}};
+  const Json json = {{"vocab_size", bpe.vocab_size()},
+                     {"tokens", ids.size()},
+                     {"bytes", bytes},
+                     {"ids", ids},
+                     {"pieces", pieces}};
   print(json.dump() + "\n");
 }
 

@@ -1,8 +1,8 @@
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "cephalo/core/format.h"
+#include "cephalo/io/json_value.h"
 #include "cli/trace_run.h"
 
 namespace cephalo::cli {
@@ -10,7 +10,7 @@ namespace {
 
 std::string quoted(const std::string& text) {
   // Bytes that are no UTF-8 become U+FFFD: the result is always valid JSON.
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return Json(text).dump({.replace = true});
 }
 
 // The shortest digits that give the same float back. JSON has no infinity: null is -inf.

@@ -7,8 +7,6 @@
 namespace cephalo::cli {
 namespace {
 
-using Json = nlohmann::json;
-
 // One list of fields for both ways.
 template <typename Notes, typename Field>
 void for_fields(Notes& notes, Field&& field) {
@@ -31,7 +29,8 @@ std::string to_json(const TrainNotes& notes) {
   Json json;
   for_fields(notes, [&](const char* name, const auto& value) { json[name] = value; });
   // Names of files are any bytes, JSON is UTF-8.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  json.sort_members();
+  return json.dump({.replace = true});
 }
 
 TrainNotes train_notes_from_json(const std::string& text, const std::string& path) {

@@ -11,7 +11,7 @@ install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         PATTERN "fail.h" EXCLUDE PATTERN "visit.h" EXCLUDE PATTERN "matmul.h" EXCLUDE
         PATTERN "trace_recorder.h" EXCLUDE PATTERN "safetensors_header.h" EXCLUDE
         PATTERN "safetensors_index.h" EXCLUDE PATTERN "stored_bytes.h" EXCLUDE
-        PATTERN "json.h" EXCLUDE PATTERN "printable.h" EXCLUDE
+        PATTERN "json.h" EXCLUDE PATTERN "json_value.h" EXCLUDE PATTERN "printable.h" EXCLUDE
         PATTERN "elementwise.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE
         PATTERN "config_keys.h" EXCLUDE PATTERN "layer_config.h" EXCLUDE
         PATTERN "families.h" EXCLUDE PATTERN "file_names.h" EXCLUDE

@@ -68,6 +68,12 @@ class Layering(unittest.TestCase):
         includers = [path.name for path in files if "<CLI/" in path.read_text()]
         self.assertEqual(includers, ["command.cc"])
 
+    def test_the_json_library_is_compiled_once(self):
+        """Behind io/json.h and io/json_value.h, for the same reason."""
+        files = [*sources(), *bindings(), *(ROOT / "cli").rglob("*.*")]
+        includers = [path.name for path in files if "<nlohmann/" in path.read_text()]
+        self.assertEqual(includers, ["json.cc"])
+
     def test_threads_appear_in_one_place(self):
         for path in sources():
             if path.name != "parallel.cc":

@@ -14,7 +14,7 @@
 namespace cephalo {
 namespace {
 
-using Values = std::map<std::string, nlohmann::json>;
+using Values = std::map<std::string, Json>;
 
 constexpr dim_t kLargestNumber = (dim_t{1} << 31) - 1;
 constexpr JsonLimits kLimits = {.bytes = 1 << 20, .values = 100'000, .string_bytes = 1 << 20};
@@ -129,20 +129,20 @@ class KeyReader : public JsonEvents {
  public:
   KeyReader(const std::string& path, Values& values) : path_(path), values_(values) {}
 
-  bool key(string_t& text) override {
+  bool key(std::string& text) override {
     if (depth_ != 1) return true;
     require(!values_.contains(text), "{}: {}: appears twice", path_, shown(text));
     key_ = text;
     return true;
   }
-  bool start_object(std::size_t) override {
-    if (depth_ == 1) keep(nlohmann::json::object());
+  bool start_object() override {
+    if (depth_ == 1) keep(Json::object());
     ++depth_;
     return true;
   }
-  bool start_array(std::size_t) override {
+  bool start_array() override {
     require(depth_ > 0, "{}: is not a JSON object", path_);
-    if (depth_ == 1) keep(nlohmann::json::array());
+    if (depth_ == 1) keep(Json::array());
     ++depth_;
     return true;
   }
@@ -150,23 +150,18 @@ class KeyReader : public JsonEvents {
   bool end_array() override { return end(); }
   bool null() override { return keep(nullptr); }
   bool boolean(bool value) override { return keep(value); }
-  bool number_integer(number_integer_t value) override { return keep(value); }
-  bool number_unsigned(number_unsigned_t value) override { return keep(value); }
-  bool number_float(number_float_t value, const string_t&) override { return keep(value); }
-  bool string(string_t& text) override { return keep(text); }
+  bool number_integer(std::int64_t value) override { return keep(value); }
+  bool number_unsigned(std::uint64_t value) override { return keep(value); }
+  bool number_float(double value, const std::string&) override { return keep(value); }
+  bool string(std::string& text) override { return keep(text); }
 
-  bool parse_error(std::size_t position, const std::string& token,
-                   const nlohmann::detail::exception& error) override {
-    constexpr int kOutOfRange = 406;
-    if (error.id == kOutOfRange) {
-      fail(Error::Kind::value, "{}: {}: {} is larger than any number", path_, shown(key_),
-           shown(token));
-    }
-    return JsonEvents::parse_error(position, token, error);
+  void number_too_large(const std::string& text) override {
+    fail(Error::Kind::value, "{}: {}: {} is larger than any number", path_, shown(key_),
+         shown(text));
   }
 
  private:
-  bool keep(nlohmann::json value) {
+  bool keep(Json value) {
     require(depth_ > 0, "{}: is not a JSON object", path_);
     if (depth_ == 1) values_[key_] = std::move(value);
     return true;
@@ -207,7 +202,7 @@ ConfigKeys ConfigKeys::of_file(const std::string& path) {
   return {path, json};
 }
 
-const nlohmann::json* ConfigKeys::find(const char* option) {
+const Json* ConfigKeys::find(const char* option) {
   const std::array<const char*, 3> names = names_of(option);
   for (const char* name : names) {
     if (name == nullptr) break;
@@ -221,20 +216,19 @@ const nlohmann::json* ConfigKeys::find(const char* option) {
   return nullptr;
 }
 
-void ConfigKeys::check(bool holds, const nlohmann::json& value, const std::string& rule) const {
+void ConfigKeys::check(bool holds, const Json& value, const std::string& rule) const {
   require(holds, "{}: {}: {} must be {}", path_, last_, shown_json(value), rule);
 }
 
 std::optional<dim_t> ConfigKeys::whole(const char* option, dim_t least) {
-  const nlohmann::json* value = find(option);
+  const Json* value = find(option);
   if (value == nullptr) return std::nullopt;
-  const bool whole =
-      value->is_number_integer() &&
-      (value->is_number_unsigned() ? value->get<std::uint64_t>() <= std::uint64_t{kLargestNumber}
-                                   : value->get<std::int64_t>() >= 0);
-  check(whole && value->get<dim_t>() >= least, *value,
+  const bool whole = value->is_whole() &&
+                     (value->is_unsigned() ? value->as_uint64() <= std::uint64_t{kLargestNumber}
+                                           : value->as_int64() >= 0);
+  check(whole && value->as_int64() >= least, *value,
         format_text("a whole number from {} to {}", least, kLargestNumber));
-  return value->get<dim_t>();
+  return value->as_int64();
 }
 
 dim_t ConfigKeys::needed(const char* option) {
@@ -244,37 +238,37 @@ dim_t ConfigKeys::needed(const char* option) {
 }
 
 std::optional<double> ConfigKeys::real(const char* option) {
-  const nlohmann::json* value = find(option);
+  const Json* value = find(option);
   if (value == nullptr) return std::nullopt;
   check(value->is_number(), *value, "a number");
-  return value->get<double>();
+  return value->as_double();
 }
 
 std::optional<double> ConfigKeys::positive(const char* option) {
   const std::optional<double> value = real(option);
-  if (value) check(*value > 0.0 && std::isfinite(*value), nlohmann::json(*value), "> 0");
+  if (value) check(*value > 0.0 && std::isfinite(*value), Json(*value), "> 0");
   return value;
 }
 
 std::optional<double> ConfigKeys::probability(const char* option) {
   const std::optional<double> value = real(option);
-  if (value) check(*value >= 0.0 && *value < 1.0, nlohmann::json(*value), "in [0, 1)");
+  if (value) check(*value >= 0.0 && *value < 1.0, Json(*value), "in [0, 1)");
   return value;
 }
 
 std::optional<bool> ConfigKeys::boolean(const char* option) {
-  const nlohmann::json* value = find(option);
+  const Json* value = find(option);
   if (value == nullptr) return std::nullopt;
   check(value->is_boolean(), *value, "true or false");
-  return value->get<bool>();
+  return value->as_bool();
 }
 
 std::optional<std::size_t> ConfigKeys::word(const char* option,
                                             std::span<const char* const> words) {
-  const nlohmann::json* value = find(option);
+  const Json* value = find(option);
   if (value == nullptr) return std::nullopt;
   const auto found = std::find_if(words.begin(), words.end(), [&](const char* word) {
-    return value->is_string() && value->get_ref<const std::string&>() == word;
+    return value->is_string() && value->as_string() == word;
   });
   check(found != words.end(), *value, format_text("one of {}", joined(words, ", ")));
   return static_cast<std::size_t>(found - words.begin());
@@ -283,7 +277,7 @@ std::optional<std::size_t> ConfigKeys::word(const char* option,
 void ConfigKeys::only(const char* name, bool wanted) {
   const std::optional<bool> value = boolean(name);
   if (!value) return;
-  check(*value == wanted, nlohmann::json(*value), format_text("{}: the only one there is", wanted));
+  check(*value == wanted, Json(*value), format_text("{}: the only one there is", wanted));
 }
 
 void ConfigKeys::refuse_unknown() const {

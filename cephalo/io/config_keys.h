@@ -3,7 +3,6 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <span>
@@ -12,6 +11,8 @@
 #include "cephalo/core/shape.h"
 
 namespace cephalo {
+
+class Json;
 
 // What configurations call one of our options; the first name is the one that is written. `ours`:
 // a key that no GPT-2 needs, whose value is always the same there.
@@ -54,11 +55,11 @@ class ConfigKeys {
   const std::string& path() const { return path_; }
 
  private:
-  using Values = std::map<std::string, nlohmann::json>;
+  using Values = std::map<std::string, Json>;
 
-  const nlohmann::json* find(const char* option);  // null: absent, or there and null
+  const Json* find(const char* option);  // null: absent, or there and null
   std::optional<double> real(const char* option);
-  void check(bool holds, const nlohmann::json& value, const std::string& rule) const;
+  void check(bool holds, const Json& value, const std::string& rule) const;
 
   std::string path_;
   std::unique_ptr<Values> values_;

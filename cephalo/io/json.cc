@@ -1,8 +1,10 @@
 #include "cephalo/io/json.h"
 
 #include <algorithm>
-#include <climits>
+#include <cmath>
 #include <istream>
+#include <iterator>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <streambuf>
 #include <utility>
@@ -151,21 +153,175 @@ void check_bytes(std::int64_t bytes, const std::string& name, const JsonLimits& 
   require(bytes <= limits.bytes, "{}: {} bytes are over the limit {}", name, bytes, limits.bytes);
 }
 
-}  // namespace
+// The parser's events, and where it met what is no JSON.
+class Forwarder : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit Forwarder(JsonEvents& to) : to_(to) {}
 
-bool JsonEvents::parse_error(std::size_t position, const std::string&,
-                             const nlohmann::detail::exception&) {
-  failed_at_ = position;
-  return false;
+  bool null() override { return to_.null(); }
+  bool boolean(bool value) override { return to_.boolean(value); }
+  bool number_integer(number_integer_t value) override { return to_.number_integer(value); }
+  bool number_unsigned(number_unsigned_t value) override { return to_.number_unsigned(value); }
+  bool number_float(number_float_t value, const string_t& text) override {
+    return to_.number_float(value, text);
+  }
+  bool string(string_t& text) override { return to_.string(text); }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool start_object(std::size_t) override { return to_.start_object(); }
+  bool key(string_t& text) override { return to_.key(text); }
+  bool end_object() override { return to_.end_object(); }
+  bool start_array(std::size_t) override { return to_.start_array(); }
+  bool end_array() override { return to_.end_array(); }
+  bool parse_error(std::size_t position, const std::string& token,
+                   const nlohmann::detail::exception& error) override {
+    constexpr int kOutOfRange = 406;
+    if (error.id == kOutOfRange) to_.number_too_large(token);
+    failed_at_ = position;
+    return false;
+  }
+
+  std::size_t failed_at() const { return failed_at_; }  // from 1
+
+ private:
+  JsonEvents& to_;
+  std::size_t failed_at_ = 0;
+};
+
+// Makes a tree of a text.
+class TreeBuilder : public JsonEvents {
+ public:
+  explicit TreeBuilder(const std::string& name) : name_(name) {}
+
+  Json root;
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(std::int64_t value) override { return add(value); }
+  bool number_unsigned(std::uint64_t value) override { return add(value); }
+  bool number_float(double value, const std::string&) override { return add(value); }
+  bool string(std::string& text) override { return add(std::move(text)); }
+  bool start_object() override { return begin(Json::object()); }
+  bool key(std::string& text) override {
+    open_.back().key = std::move(text);
+    return true;
+  }
+  bool end_object() override { return end(); }
+  bool start_array() override { return begin(Json::array()); }
+  bool end_array() override { return end(); }
+  void number_too_large(const std::string&) override {
+    fail(Error::Kind::value, "{}: has a number larger than any number can be", name_);
+  }
+
+ private:
+  struct Open {
+    Json value;
+    std::string key;  // of the member that comes next
+  };
+
+  bool add(Json value) {
+    if (open_.empty()) {
+      root = std::move(value);
+    } else if (open_.back().value.is_array()) {
+      open_.back().value.push_back(std::move(value));
+    } else {
+      open_.back().value.add(std::move(open_.back().key), std::move(value));
+    }
+    return true;
+  }
+  bool begin(Json value) {
+    open_.push_back({std::move(value), {}});
+    return true;
+  }
+  bool end() {
+    Json value = std::move(open_.back().value);
+    open_.pop_back();
+    return add(std::move(value));
+  }
+
+  const std::string& name_;
+  std::vector<Open> open_;
+};
+
+void append_string(std::string& out, const std::string& text, const JsonStyle& style) {
+  using Handler = nlohmann::json::error_handler_t;
+  out += nlohmann::json(text).dump(-1, ' ', style.ascii,
+                                   style.replace ? Handler::replace : Handler::strict);
 }
+
+void append_double(std::string& out, double value) {
+  if (!std::isfinite(value)) {  // JSON has no such numbers
+    out += "null";
+    return;
+  }
+  char digits[64];
+  // By the JSON library, as files have them since the first: std::to_chars rounds some otherwise.
+  out.append(digits, nlohmann::detail::to_chars(std::begin(digits), std::end(digits), value));
+}
+
+class JsonWriter {
+ public:
+  JsonWriter(std::string& out, const JsonStyle& style) : out_(out), style_(style) {}
+
+  void write(const Json& json) {
+    if (json.is_null()) {
+      out_ += "null";
+    } else if (json.is_boolean()) {
+      out_ += json.as_bool() ? "true" : "false";
+    } else if (json.is_unsigned()) {
+      out_ += std::to_string(json.as_uint64());
+    } else if (json.is_whole()) {
+      out_ += std::to_string(json.as_int64());
+    } else if (json.is_number()) {
+      append_double(out_, json.as_double());
+    } else if (json.is_string()) {
+      append_string(out_, json.as_string(), style_);
+    } else if (json.is_array()) {
+      write_list(json.elements(), "[]", [this](const Json& element) { write(element); });
+    } else {
+      write_list(json.members(), "{}", [this](const JsonMember& member) {
+        append_string(out_, member.name, style_);
+        out_ += style_.indent < 0 ? ":" : ": ";
+        write(member.value);
+      });
+    }
+  }
+
+ private:
+  template <typename List, typename WriteOne>
+  void write_list(const List& list, const char* brackets, WriteOne&& write_one) {
+    out_ += brackets[0];
+    ++depth_;
+    for (std::size_t k = 0; k < list.size(); ++k) {
+      if (k > 0) out_ += ',';
+      begin_line();
+      write_one(list[k]);
+    }
+    --depth_;
+    if (!list.empty()) begin_line();
+    out_ += brackets[1];
+  }
+  void begin_line() {
+    if (style_.indent < 0) return;
+    out_ += '\n';
+    out_.append(static_cast<std::size_t>(depth_ * style_.indent), ' ');
+  }
+
+  std::string& out_;
+  const JsonStyle style_;
+  int depth_ = 0;
+};
+
+}  // namespace
 
 void read_json(const InputFile& file, std::int64_t begin, std::int64_t bytes,
                const std::string& name, const JsonLimits& limits, JsonEvents& events) {
   check_bytes(bytes, name, limits);
   BoundedText text(file, begin, bytes, name, limits);
   std::istream stream(&text);
-  if (nlohmann::json::sax_parse(stream, &events)) return;
-  fail(Error::Kind::value, kNotJson, name, begin + static_cast<std::int64_t>(events.failed_at()));
+  Forwarder forwarder(events);
+  if (nlohmann::json::sax_parse(stream, &forwarder)) return;
+  fail(Error::Kind::value, kNotJson, name,
+       begin + static_cast<std::int64_t>(forwarder.failed_at()));
 }
 
 void read_json(std::string_view text, const std::string& name, const JsonLimits& limits,
@@ -173,88 +329,26 @@ void read_json(std::string_view text, const std::string& name, const JsonLimits&
   read_json(as_file(text, name), 0, std::ssize(text), name, limits, events);
 }
 
-nlohmann::json parse_json(std::string_view text, const std::string& name,
-                          const JsonLimits& limits) {
-  check_bytes(std::ssize(text), name, limits);
-  const InputFile file = as_file(text, name);
-  BoundedText bounded(file, 0, file.size(), name, limits);
-  std::istream stream(&bounded);
-  try {
-    return nlohmann::json::parse(stream);
-  } catch (const nlohmann::json::parse_error& error) {
-    fail(Error::Kind::value, kNotJson, name, error.byte);
-  } catch (const nlohmann::json::out_of_range&) {
-    fail(Error::Kind::value, "{}: has a number larger than any number can be", name);
-  }
+Json parse_json(std::string_view text, const std::string& name, const JsonLimits& limits) {
+  TreeBuilder builder(name);
+  read_json(text, name, limits, builder);
+  builder.root.sort_members();
+  return std::move(builder.root);
 }
 
-std::string shown_json(const nlohmann::json& value) {
-  return to_string(shown(value.dump()));
+bool is_json(std::string_view text) {
+  return nlohmann::json::accept(text.begin(), text.end());
 }
 
-JsonMembers::JsonMembers(const nlohmann::json& object, std::string name, std::int64_t most)
-    : object_(object), name_(std::move(name)), most_(most) {
-  require(object.is_object(), "{}: is not a JSON object", name_);
-}
-
-const nlohmann::json& JsonMembers::at(const char* key) const {
-  const auto found = object_.find(key);
-  require(found != object_.end(), "{}: {}: is missing", name_, key);
-  return *found;
-}
-
-void JsonMembers::refuse(const char* key, const std::string& rule) const {
-  fail(Error::Kind::value, "{}: {}: {} must be {}", name_, key, shown_json(at(key)), rule);
-}
-
-std::int64_t JsonMembers::whole(const char* key, std::int64_t most) const {
-  const nlohmann::json& value = at(key);
-  const bool fits =
-      value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
-  if (!fits) refuse(key, format_text("a whole number from 0 to {}", most));
-  return value.get<std::int64_t>();
-}
-
-void JsonMembers::operator()(const char* key, bool& to) const {
-  if (!at(key).is_boolean()) refuse(key, "true or false");
-  to = at(key).get<bool>();
-}
-
-void JsonMembers::operator()(const char* key, int& to) const {
-  to = static_cast<int>(whole(key, std::min<std::int64_t>(most_, INT_MAX)));
-}
-
-void JsonMembers::operator()(const char* key, std::int64_t& to) const {
-  to = whole(key, most_);
-}
-
-void JsonMembers::operator()(const char* key, std::uint64_t& to) const {
-  if (!at(key).is_number_unsigned()) refuse(key, "a whole number from 0 to 2^64 - 1");
-  to = at(key).get<std::uint64_t>();
-}
-
-// The parser refuses numbers that no double holds, and JSON has neither NaN nor infinity.
-void JsonMembers::operator()(const char* key, double& to) const {
-  if (!at(key).is_number()) refuse(key, "a number");
-  to = at(key).get<double>();
-}
-
-void JsonMembers::operator()(const char* key, std::string& to) const {
-  if (!at(key).is_string()) refuse(key, "a string");
-  to = at(key).get<std::string>();
-}
-
-void JsonMembers::operator()(const char* key, std::vector<std::string>& to) const {
-  const nlohmann::json& list = at(key);
-  const bool fits = list.is_array() && std::all_of(list.begin(), list.end(),
-                                                   [](const auto& one) { return one.is_string(); });
-  if (!fits) refuse(key, "a list of strings");
-  to = list.get<std::vector<std::string>>();
+std::string Json::dump(const JsonStyle& style) const {
+  std::string out;
+  JsonWriter(out, style).write(*this);
+  return out;
 }
 
 std::string quoted_json(const std::string& text, const std::string& name) {
   try {
-    return nlohmann::json(text).dump();
+    return Json(text).dump();
   } catch (const nlohmann::json::type_error&) {
     fail(Error::Kind::value, "{}: {}: is not valid UTF-8", name, shown(text));
   }

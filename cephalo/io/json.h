@@ -2,12 +2,12 @@
 
 // Inside the library and its program only: whoever links cephalo needs no JSON of their own.
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cephalo/io/file.h"
+#include "cephalo/io/json_value.h"
 
 namespace cephalo {
 
@@ -24,17 +24,24 @@ struct JsonLimits {
 // For what is small where it is honest: settings, the state of a run.
 inline constexpr JsonLimits kSmallJson = {std::int64_t{8} << 20, 200'000, std::int64_t{1} << 20};
 
-// Takes a text event by event: nothing is made that its reader does not ask for.
-class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
+// Takes a text event by event: nothing is made that its reader does not ask for. What returns
+// false ends the reading with an error.
+class JsonEvents {
  public:
-  bool binary(binary_t&) override { return false; }  // JSON has none
-  bool parse_error(std::size_t position, const std::string& token,
-                   const nlohmann::detail::exception& error) override;
+  virtual ~JsonEvents() = default;
 
-  std::size_t failed_at() const { return failed_at_; }  // where the text is no JSON, from 1
-
- private:
-  std::size_t failed_at_ = 0;
+  virtual bool null() = 0;
+  virtual bool boolean(bool value) = 0;
+  virtual bool number_integer(std::int64_t value) = 0;    // a negative one
+  virtual bool number_unsigned(std::uint64_t value) = 0;  // any other that is whole and fits
+  virtual bool number_float(double value, const std::string& text) = 0;
+  virtual bool string(std::string& text) = 0;
+  virtual bool start_object() = 0;
+  virtual bool key(std::string& text) = 0;
+  virtual bool end_object() = 0;
+  virtual bool start_array() = 0;
+  virtual bool end_array() = 0;
+  virtual void number_too_large(const std::string& /*text*/) {}  // for any double
 };
 
 // Reads `bytes` of a file from `begin` on, a block at a time. `name` begins the messages, which
@@ -45,21 +52,23 @@ void read_json(std::string_view text, const std::string& name, const JsonLimits&
                JsonEvents& events);
 
 // A whole text as a tree, for what has at most kSmallJson's size.
-nlohmann::json parse_json(std::string_view text, const std::string& name,
-                          const JsonLimits& limits = kSmallJson);
+// Members are in the order of their names.
+Json parse_json(std::string_view text, const std::string& name,
+                const JsonLimits& limits = kSmallJson);
+
+bool is_json(std::string_view text);
 
 // A value as a message shows it.
-std::string shown_json(const nlohmann::json& value);
+std::string shown_json(const Json& value);
 
 // Reads members of an object: each must be there and be what the variable holds, or the error names
 // it, what it is and what it must be. Whole numbers are from 0 to `most`, others finite. The object
 // must live as long; `name` begins the messages.
 class JsonMembers {
  public:
-  JsonMembers(const nlohmann::json& object, std::string name,
-              std::int64_t most = std::int64_t{1} << 53);
+  JsonMembers(const Json& object, std::string name, std::int64_t most = std::int64_t{1} << 53);
 
-  const nlohmann::json& at(const char* key) const;
+  const Json& at(const char* key) const;
   void operator()(const char* key, bool& to) const;
   void operator()(const char* key, int& to) const;
   void operator()(const char* key, std::int64_t& to) const;
@@ -74,7 +83,7 @@ class JsonMembers {
  private:
   std::int64_t whole(const char* key, std::int64_t most) const;
 
-  const nlohmann::json& object_;
+  const Json& object_;
   std::string name_;
   std::int64_t most_;
 };

@@ -33,7 +33,7 @@ class HeaderReader : public JsonEvents {
  public:
   HeaderReader(const std::string& path, SafetensorsHeader& header) : path_(path), header_(header) {}
 
-  bool start_object(std::size_t) override {
+  bool start_object() override {
     ++depth_;
     if (depth_ == 1) return true;
     if (depth_ == 2 && !in_array_) {
@@ -46,7 +46,7 @@ class HeaderReader : public JsonEvents {
     complain("an object stands where none belongs");
   }
 
-  bool key(string_t& text) override {
+  bool key(std::string& text) override {
     require(text.size() <= kLongestName, "{}: {}: a name may have {} bytes at most", path_,
             shown(text), kLongestName);
     if (depth_ == 1) {
@@ -72,7 +72,7 @@ class HeaderReader : public JsonEvents {
     return true;
   }
 
-  bool start_array(std::size_t) override {
+  bool start_array() override {
     require(depth_ > 0, "{}: header: is an array, not an object", path_);
     const bool allowed = !in_array_ && depth_ == 2 && !inside_metadata_ && field_ != "dtype";
     if (!allowed) complain("an array stands where none belongs");
@@ -84,7 +84,7 @@ class HeaderReader : public JsonEvents {
     return true;
   }
 
-  bool string(string_t& text) override {
+  bool string(std::string& text) override {
     if (depth_ == 2 && inside_metadata_) {
       header_.metadata[field_] = text;
       return true;
@@ -96,7 +96,7 @@ class HeaderReader : public JsonEvents {
     return true;
   }
 
-  bool number_unsigned(number_unsigned_t value) override {
+  bool number_unsigned(std::uint64_t value) override {
     if (depth_ != 2 || !in_array_)
       complain(format_text("the number {} does not belong here", value));
     require(value <= static_cast<std::uint64_t>(INT64_MAX), "{}: {}: {}: {} is too large", path_,
@@ -113,10 +113,10 @@ class HeaderReader : public JsonEvents {
     }
     return true;
   }
-  bool number_integer(number_integer_t value) override {
+  bool number_integer(std::int64_t value) override {
     complain(format_text("{} is negative", value));
   }
-  bool number_float(number_float_t, const string_t& text) override {
+  bool number_float(double, const std::string& text) override {
     complain(format_text("{} is not a whole number below 2^63", shown(text)));
   }
   bool boolean(bool) override { complain("true or false does not belong here"); }

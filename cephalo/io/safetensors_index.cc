@@ -18,25 +18,25 @@ class IndexReader : public JsonEvents {
  public:
   IndexReader(const std::string& path, ShardIndex& index) : path_(path), index_(index) {}
 
-  bool key(string_t& text) override {
+  bool key(std::string& text) override {
     if (depth_ == 1) before_map_ = text == "weight_map";
     if (depth_ == 2 && in_map_) tensor_ = text;
     return true;
   }
-  bool start_object(std::size_t) override {
+  bool start_object() override {
     begin();
     if (depth_ == 2 && before_map_) has_map_ = in_map_ = true;
     return true;
   }
-  bool start_array(std::size_t) override { return begin(); }
+  bool start_array() override { return begin(); }
   bool end_object() override { return end(); }
   bool end_array() override { return end(); }
   bool null() override { return pass_over(); }
   bool boolean(bool) override { return pass_over(); }
-  bool number_integer(number_integer_t) override { return pass_over(); }
-  bool number_unsigned(number_unsigned_t) override { return pass_over(); }
-  bool number_float(number_float_t, const string_t&) override { return pass_over(); }
-  bool string(string_t& text) override {
+  bool number_integer(std::int64_t) override { return pass_over(); }
+  bool number_unsigned(std::uint64_t) override { return pass_over(); }
+  bool number_float(double, const std::string&) override { return pass_over(); }
+  bool string(std::string& text) override {
     if (!in_map_) return true;
     const bool plain = !text.empty() && text != "." && text != ".." &&
                        text.find('/') == std::string::npos &&

@@ -111,12 +111,12 @@ struct FieldWriter {
   void operator()(const OptionField&, const std::optional<std::uint64_t>&) const {}
   void operator()(const OptionField&, DType) const {}  // of the file, not of the model
 
-  nlohmann::json& values;
+  Json& values;
 };
 
 // What a model's keys say; a value that goes without saying is left out.
-nlohmann::json values_of(const GptConfig& config, const GptOptions& o, DType dtype) {
-  nlohmann::json values;
+Json values_of(const GptConfig& config, const GptOptions& o, DType dtype) {
+  Json values;
   for_fields(o, FieldWriter{values});
   values["dropout of embeddings"] = o.dropout;
   values["dropout of attention"] = o.dropout;
@@ -129,8 +129,8 @@ nlohmann::json values_of(const GptConfig& config, const GptOptions& o, DType dty
                     : dtype == DType::f16 ? "float16"
                                           : name(dtype);
   // Without a word about them transformers takes GPT-2's own.
-  values["bos_token_id"] = config.bos_token_id ? nlohmann::json(*config.bos_token_id) : nullptr;
-  values["eos_token_id"] = config.eos_token_id ? nlohmann::json(*config.eos_token_id) : nullptr;
+  values["bos_token_id"] = config.bos_token_id ? Json(*config.bos_token_id) : nullptr;
+  values["eos_token_id"] = config.eos_token_id ? Json(*config.eos_token_id) : nullptr;
   if (config.add_bos_token) values["add_bos_token"] = true;
   return values;
 }
@@ -151,15 +151,15 @@ GptConfig read_gpt_config(const std::string& path, const ConfigOptions& options)
 std::string gpt_config_json(const GptConfig& config, DType dtype) {
   const GptOptions o = checked_options(config.options, "gpt_config_json");
   const Family& family = family_of(o);
-  const nlohmann::json values = values_of(config, o, dtype);
-  nlohmann::ordered_json json = {{"model_type", family.model_type},
-                                 {"architectures", {family.architecture}}};
+  const Json values = values_of(config, o, dtype);
+  Json json = {{"model_type", family.model_type},
+               {"architectures", std::vector<std::string>{family.architecture}}};
   for (const ConfigKey& key : family.keys()) {
     if (key.ours && !family.writes_ours) continue;
-    const auto value = values.find(key.option);
-    if (value != values.end()) json[key.names.front()] = *value;
+    const Json* value = values.find(key.option);
+    if (value != nullptr) json[key.names.front()] = *value;
   }
-  return json.dump(2) + "\n";
+  return json.dump({.indent = 2}) + "\n";
 }
 
 }  // namespace cephalo

@@ -5,13 +5,13 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
 #include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/views.h"
+#include "cephalo/io/json_value.h"
 #include "cephalo/io/safetensors.h"
 #include "cephalo/model/families.h"
 #include "cephalo/model/file_names.h"
@@ -274,14 +274,14 @@ void write_shards(const std::filesystem::path& folder, const FileTensors& tensor
     filled += bytes;
     total += bytes;
   }
-  nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}},
-                                  {"weight_map", nlohmann::ordered_json::object()}};
+  Json weight_map = Json::object();
   for (std::size_t k = 0; k < shards.size(); ++k) {
     const std::string name = format_text("model-{:05}-of-{:05}.safetensors", k + 1, shards.size());
     write_safetensors((folder / name).string(), shards[k], note, options.replace);
-    for (const auto& [tensor, view] : shards[k]) index["weight_map"][tensor] = name;
+    for (const auto& [tensor, view] : shards[k]) weight_map.add(tensor, name);
   }
-  write_text((folder / kIndexFile).string(), index.dump(2) + "\n", options.replace);
+  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  write_text((folder / kIndexFile).string(), index.dump({.indent = 2}) + "\n", options.replace);
 }
 
 }  // namespace

@@ -21,17 +21,16 @@ struct FieldWriter {
     json["rotary_base"] = rotary.base;
   }
   void operator()(const OptionField& field, const std::optional<std::uint64_t>& seed) const {
-    json[field.name] = seed ? nlohmann::ordered_json(*seed) : nullptr;
+    json[field.name] = seed ? Json(*seed) : nullptr;
   }
   void operator()(const OptionField& field, DType dtype) const { json[field.name] = name(dtype); }
 
-  nlohmann::ordered_json& json;
+  Json& json;
 };
 
 class FieldReader {
  public:
-  FieldReader(const nlohmann::json& json, const JsonMembers& members)
-      : json_(json), members_(members) {}
+  FieldReader(const Json& json, const JsonMembers& members) : json_(json), members_(members) {}
 
   template <typename Value>
   void operator()(const OptionField& field, Value& value) const {
@@ -67,20 +66,19 @@ class FieldReader {
     members_.refuse(key, format_text("one of {}", joined(words, ", ")));
   }
 
-  const nlohmann::json& json_;
+  const Json& json_;
   const JsonMembers& members_;
 };
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const GptOptions& options) {
-  nlohmann::ordered_json json;
+Json to_json(const GptOptions& options) {
+  Json json;
   for_fields(options, FieldWriter{json});
   return json;
 }
 
-GptOptions gpt_options_from_json(const nlohmann::json& json, const std::string& name,
-                                 std::int64_t most) {
+GptOptions gpt_options_from_json(const Json& json, const std::string& name, std::int64_t most) {
   const JsonMembers members(json, name, most);
   GptOptions options;
   for_fields(options, FieldReader(json, members));

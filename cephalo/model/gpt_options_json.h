@@ -9,10 +9,9 @@
 namespace cephalo {
 
 // A seed that is not set is null.
-nlohmann::ordered_json to_json(const GptOptions& options);
+Json to_json(const GptOptions& options);
 
 // All of them must be there, but those that came later than the oldest file. name: for messages
-GptOptions gpt_options_from_json(const nlohmann::json& json, const std::string& name,
-                                 std::int64_t most);
+GptOptions gpt_options_from_json(const Json& json, const std::string& name, std::int64_t most);
 
 }  // namespace cephalo

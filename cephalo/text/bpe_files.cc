@@ -36,7 +36,7 @@ std::string in_quotes(std::string_view text) {
 std::string characters_of(std::string_view bytes, bool special) {
   // A special token may hold what stands for no byte, as a space: it is written as it is.
   const bool as_it_is = special && !from_byte_characters(bytes).has_value() &&
-                        nlohmann::json::accept("\"" + std::string(bytes) + "\"");
+                        is_json("\"" + std::string(bytes) + "\"");
   return as_it_is ? std::string(bytes) : to_byte_characters(bytes);
 }
 
@@ -57,20 +57,20 @@ class VocabReader : public JsonEvents {
   StringList tokens;  // bytes, in the order of the file
   std::vector<TokenId> ids;
 
-  bool start_object(std::size_t) override {
+  bool start_object() override {
     if (inside_) complain("an object");
     inside_ = true;
     return true;
   }
   bool end_object() override { return true; }
-  bool start_array(std::size_t) override { complain("an array"); }
+  bool start_array() override { complain("an array"); }
   bool end_array() override { return true; }
-  bool key(string_t& text) override {
+  bool key(std::string& text) override {
     token_ = text;
     return true;
   }
 
-  bool number_unsigned(number_unsigned_t value) override {
+  bool number_unsigned(std::uint64_t value) override {
     if (!inside_) complain("a number");
     const bool modelled = model_vocab_size_ > 0;
     const std::uint64_t limit =
@@ -83,16 +83,16 @@ class VocabReader : public JsonEvents {
     ids.push_back(static_cast<TokenId>(value));
     return true;
   }
-  bool number_integer(number_integer_t value) override {
+  bool number_integer(std::int64_t value) override {
     if (!inside_) complain("a number");
     fail(Error::Kind::value, "{}: token {}: id {} is negative", name_, in_quotes(token_), value);
   }
-  bool number_float(number_float_t, const string_t& text) override {
+  bool number_float(double, const std::string& text) override {
     if (!inside_) complain("a number");
     fail(Error::Kind::value, "{}: token {}: id {} is not a whole number up to {}", name_,
          in_quotes(token_), cephalo::shown(text), kMaxId);
   }
-  bool string(string_t& text) override {
+  bool string(std::string& text) override {
     if (!inside_) complain("a string");
     fail(Error::Kind::value, "{}: token {}: id {} is not a number", name_, in_quotes(token_),
          in_quotes(text));
@@ -281,7 +281,7 @@ std::string Bpe::vocab_json() const {
   }
   std::string json = "{";
   for (std::size_t id = 0; id < tables_->tokens.size(); ++id) {
-    const nlohmann::json characters = characters_of(tables_->tokens[id], special[id]);
+    const Json characters = characters_of(tables_->tokens[id], special[id]);
     json += format_text("{}{}:{}", id == 0 ? "" : ",", characters.dump(), id);
   }
   return json + "}\n";

@@ -31,8 +31,8 @@ bool is_ours(const fs::path& path) {
     const auto& metadata = file.metadata();
     const auto found = metadata.find(kCheckpointKey);
     if (found == metadata.end()) return false;
-    const nlohmann::json inside = parse_json(found->second, path.string());
-    return file_name(inside.at("state").at("step").get<std::int64_t>()) == name;
+    const Json inside = parse_json(found->second, path.string());
+    return file_name(inside.at("state").at("step").as_int64()) == name;
   } catch (const std::exception&) {  // what cannot be read is not removed
     return false;
   }
@@ -49,7 +49,7 @@ std::string BestModel::path_of(std::int64_t step) const {
 void BestModel::keep(const Gpt& model, const ValidationRecord& record) {
   std::vector<std::pair<std::string, TensorView>> tensors;
   for (const GptParameter& p : model.parameters()) tensors.emplace_back(p.name, p.value);
-  const nlohmann::json state = {{"step", record.step}, {"validation_loss", record.loss}};
+  const Json state = {{"step", record.step}, {"validation_loss", record.loss}};
   write_checkpoint(path_of(record.step), tensors, state.dump());
 }
 

@@ -22,8 +22,8 @@ const std::string& checked(const std::string& path) {
 void write_checkpoint(const std::string& path,
                       const std::vector<std::pair<std::string, TensorView>>& tensors,
                       const std::string& state) {
-  const nlohmann::json inside = {{"version", kCheckpointVersion},
-                                 {"state", parse_json(state, path + ": state")}};
+  const Json inside = {{"state", parse_json(state, path + ": state")},
+                       {"version", kCheckpointVersion}};
   write_checked_safetensors(path, tensors, {{kCheckpointKey, inside.dump()}}, true);
 }
 
@@ -31,13 +31,12 @@ CheckpointFile::CheckpointFile(const std::string& path) : file_(checked(path)) {
   const auto found = file_.metadata().find(kCheckpointKey);
   require(found != file_.metadata().end(), "{}: is not a checkpoint: its metadata has no {}", path,
           kCheckpointKey);
-  const nlohmann::json inside =
-      parse_json(found->second, format_text("{}: {}", path, kCheckpointKey));
+  const Json inside = parse_json(found->second, format_text("{}: {}", path, kCheckpointKey));
   const bool whole = inside.is_object() && inside.contains("version") && inside.contains("state") &&
-                     inside.at("version").is_number_integer() && inside.at("state").is_object();
+                     inside.at("version").is_whole() && inside.at("state").is_object();
   require(whole, "{}: {}: is not a version and a state", path, kCheckpointKey);
-  const nlohmann::json& version = inside.at("version");
-  require(version == kCheckpointVersion,
+  const Json& version = inside.at("version");
+  require(version.is_unsigned() && version.as_uint64() == kCheckpointVersion,
           "{}: version: is {}, this program reads {}; a newer cephalo wrote it", path,
           version.dump(), kCheckpointVersion);
   state_ = inside.at("state").dump();

@@ -9,8 +9,6 @@
 namespace cephalo {
 namespace {
 
-using Json = nlohmann::json;
-
 // One list of fields for both ways: Field is called with each name and the member it stands for.
 template <typename Options, typename Field>
 void for_trainer_options(Options& o, Field&& field) {
@@ -65,12 +63,13 @@ std::string to_json(const TrainerState& state) {
   for_progress(state.progress, into(progress));
   Json options;
   for_trainer_options(state.summary.options, into(options));
-  const Json json = {{"progress", progress},
-                     {"options", options},
-                     {"model", model_to_json(state.summary.model)},
-                     {"isa", state.summary.isa},
-                     {"notes", Json::parse(state.summary.notes)},
-                     {"written_by", "cephalo " CEPHALO_VERSION}};
+  Json json = {{"progress", progress},
+               {"options", options},
+               {"model", model_to_json(state.summary.model)},
+               {"isa", state.summary.isa},
+               {"notes", parse_json(state.summary.notes, "notes")},
+               {"written_by", "cephalo " CEPHALO_VERSION}};
+  json.sort_members();
   return json.dump();
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "cephalo/core/error.h"
 #include "tests/support/tensors.h"
 
@@ -19,8 +21,9 @@ std::string refusal(std::string_view text, const JsonLimits& limits = kTiny) {
 
 TEST(JsonTest, what_is_within_every_limit_is_read) {
   EXPECT_EQ(parse_json(R"( {"a": [1, "x"]} )", "file", kTiny).dump(), R"({"a":[1,"x"]})");
-  EXPECT_EQ(parse_json(R"("\"\\\u00e9")", "file", kTiny), "\"\\é");
-  EXPECT_EQ(parse_json("\xEF\xBB\xBF[]", "file", kTiny).size(), 0U);  // a byte order mark
+  EXPECT_EQ(parse_json(R"("\"\\\u00e9")", "file", kTiny).as_string(), "\"\\é");
+  EXPECT_EQ(parse_json("\xEF\xBB\xBF[]", "file", kTiny).elements().size(),
+            0U);  // a byte order mark
 }
 
 TEST(JsonTest, each_limit_is_refused_at_the_byte_that_passes_it) {
@@ -61,15 +64,16 @@ TEST(JsonTest, two_hundred_thousand_levels_are_refused_not_followed) {
 TEST(JsonTest, limits_hold_across_the_blocks_in_which_a_file_is_read) {
   std::string text = "[" + std::string(100'000, ' ') + "\"" + std::string(100'000, 'x') + "\"]";
   JsonLimits limits = kSmallJson;
-  EXPECT_EQ(parse_json(text, "file", limits)[0].get<std::string>().size(), 100'000U);
+  EXPECT_EQ(parse_json(text, "file", limits).elements().front().as_string().size(), 100'000U);
   limits.string_bytes = 99'999;
   EXPECT_EQ(refusal(text, limits), "file: a name or value of more than 99999 bytes at byte 200002");
 }
 
 TEST(JsonTest, members_are_of_their_type_and_in_their_range_or_named) {
-  const auto json = nlohmann::json::parse(
+  const Json json = parse_json(
       R"({"half": 1.5, "minus": -1, "much": 9007199254740993, "text": "12", "list": ["a", 1],
-          "fine": 9007199254740992, "truth": 1, "none": null, "int": 2147483648})");
+          "fine": 9007199254740992, "truth": 1, "none": null, "int": 2147483648})",
+      "file");
   const JsonMembers members(json, "file: state");
   std::int64_t whole = 0;
   int narrow = 0;
@@ -96,6 +100,65 @@ TEST(JsonTest, members_are_of_their_type_and_in_their_range_or_named) {
   EXPECT_EQ(whole, std::int64_t{1} << 53);
   EXPECT_EQ(error_of([&] { JsonMembers(json.at("list"), "file: list"); }),
             "file: list: is not a JSON object");
+}
+
+TEST(JsonTest, a_value_is_written_in_one_line_or_in_many) {
+  Json json = {{"name", "x"}, {"list", std::vector<int>{1, 2}}, {"inside", {{"half", 0.5}}}};
+  json["none"] = nullptr;
+  json["empty"] = Json::array();
+  json["truth"] = true;
+  EXPECT_EQ(
+      json.dump(),
+      R"({"name":"x","list":[1,2],"inside":{"half":0.5},"none":null,"empty":[],"truth":true})");
+  EXPECT_EQ(json.dump({.indent = 1}), R"({
+ "name": "x",
+ "list": [
+  1,
+  2
+ ],
+ "inside": {
+  "half": 0.5
+ },
+ "none": null,
+ "empty": [],
+ "truth": true
+})");
+}
+
+TEST(JsonTest, numbers_are_written_with_the_digits_that_they_need) {
+  const auto written = [](const Json& number) { return number.dump(); };
+  EXPECT_EQ(written(std::int64_t{-7}), "-7");
+  EXPECT_EQ(written(UINT64_MAX), "18446744073709551615");
+  EXPECT_EQ(written(1.0), "1.0");
+  EXPECT_EQ(written(0.1), "0.1");
+  EXPECT_EQ(written(0.1F), "0.10000000149011612");
+  EXPECT_EQ(written(1e-5), "1e-05");
+  EXPECT_EQ(written(1e300), "1e+300");
+  EXPECT_EQ(written(std::numeric_limits<double>::infinity()), "null");
+  EXPECT_EQ(written(std::numeric_limits<double>::quiet_NaN()), "null");
+}
+
+TEST(JsonTest, what_is_not_utf8_is_replaced_or_refused) {
+  EXPECT_EQ(Json("\"\n\xC3\xA9").dump(), "\"\\\"\\n\xC3\xA9\"");
+  EXPECT_EQ(Json("\xC3\xA9").dump({.ascii = true}), "\"\\u00e9\"");
+  EXPECT_EQ(Json("a\xFF").dump({.replace = true}), "\"a\xEF\xBF\xBD\"");
+  EXPECT_EQ(error_of([] { quoted_json("a\xFF", "file"); }), "file: a?: is not valid UTF-8");
+}
+
+TEST(JsonTest, members_of_a_text_come_by_name_and_the_last_of_a_name_stays) {
+  EXPECT_EQ(
+      parse_json(R"({"b": 1, "a": {"d": 2, "c": [{"f": 3, "e": 4}]}, "b": 5})", "file").dump(),
+      R"({"a":{"c":[{"e":4,"f":3}],"d":2},"b":5})");
+}
+
+TEST(JsonTest, members_are_found_replaced_and_taken_out) {
+  Json json = {{"a", 1}, {"b", 2}};
+  json["a"] = "x";
+  json.erase("b");
+  EXPECT_EQ(json.dump(), R"({"a":"x"})");
+  EXPECT_TRUE(json.contains("a"));
+  EXPECT_EQ(json.find("b"), nullptr);
+  EXPECT_EQ(error_of([&] { static_cast<void>(json.at("b")); }), "JSON: b: is missing");
 }
 
 }  // namespace

@@ -115,23 +115,29 @@ class NamedEntries {
 
 // One number of the settings in the metadata; absent is absent, anything else must be right.
 template <typename T>
-void read_setting(const nlohmann::json& json, const char* key, const std::string& path,
+void read_setting(const Json& json, const char* key, const std::string& path,
                   std::optional<T>& to) {
   if (to || !json.contains(key) || json.at(key).is_null()) return;
-  const nlohmann::json& value = json.at(key);
+  const Json& value = json.at(key);
   bool fits = value.is_boolean();
-  if constexpr (std::is_same_v<T, dim_t>) fits = value.is_number_unsigned();
+  if constexpr (std::is_same_v<T, dim_t>) fits = value.is_unsigned();
   if constexpr (std::is_same_v<T, double>) fits = value.is_number();
   require(fits, "{}: __metadata__: cephalo: {} is {}, which it cannot be", path, key,
           shown_json(value));
-  to = value.get<T>();
+  if constexpr (std::is_same_v<T, dim_t>) {
+    to = value.as_int64();
+  } else if constexpr (std::is_same_v<T, double>) {
+    to = value.as_double();
+  } else {
+    to = value.as_bool();
+  }
 }
 
 void add_settings_of_file(const SafetensorsFile& file, LayerSettings& settings) {
   const auto found = file.metadata().find(kSettingsKey);
   if (found == file.metadata().end()) return;
   const std::string name = file.path() + ": __metadata__: cephalo";
-  const nlohmann::json json = parse_json(found->second, name);
+  const Json json = parse_json(found->second, name);
   require(json.is_object(), "{}: is not a JSON object", name);
   read_setting(json, "num_heads", file.path(), settings.num_heads);
   read_setting(json, "num_kv_heads", file.path(), settings.num_kv_heads);
@@ -314,13 +320,12 @@ void refuse_what_is_unsaid(const MultiHeadAttentionOptions& o, Form form, const 
 }  // namespace
 
 std::map<std::string, std::string> layer_metadata(const MultiHeadAttentionOptions& o) {
-  nlohmann::ordered_json json = {
-      {"num_heads", o.num_heads},
-      {"num_kv_heads", o.num_kv_heads == 0 ? o.num_heads : o.num_kv_heads},
-      {"context_length", o.context_length},
-      {"causal", o.causal},
-      {"dropout", o.dropout},
-      {"rotary", nullptr}};
+  Json json = {{"num_heads", o.num_heads},
+               {"num_kv_heads", o.num_kv_heads == 0 ? o.num_heads : o.num_kv_heads},
+               {"context_length", o.context_length},
+               {"causal", o.causal},
+               {"dropout", o.dropout},
+               {"rotary", nullptr}};
   if (o.rotary) {
     json["rotary"] = {{"base", o.rotary->base}, {"interleaved", o.rotary->interleaved}};
   }
