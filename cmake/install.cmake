@@ -8,6 +8,7 @@ install(EXPORT cephalo-targets NAMESPACE cephalo:: DESTINATION ${CMAKE_INSTALL_L
 install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         FILES_MATCHING PATTERN "*.h"
         # Parts of the library, not of its interface.
+        PATTERN "allocator.h" EXCLUDE PATTERN "common_device.h" EXCLUDE
         PATTERN "fail.h" EXCLUDE PATTERN "visit.h" EXCLUDE PATTERN "matmul.h" EXCLUDE
         PATTERN "trace_recorder.h" EXCLUDE PATTERN "safetensors_header.h" EXCLUDE
         PATTERN "safetensors_index.h" EXCLUDE PATTERN "stored_bytes.h" EXCLUDE

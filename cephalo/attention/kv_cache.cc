@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 
 namespace cephalo {
@@ -351,6 +352,7 @@ std::vector<dim_t> KVCache::ends_of(const TensorView& k, const TensorView& v,
 void KVCache::append(const TensorView& k, const TensorView& v, const std::vector<dim_t>& counts) {
   std::vector<dim_t> ends;
   with_memory(shape_.batch, [&] {
+    require_host("KVCache", {{"k", k}, {"v", v}});
     ends = ends_of(k, v, counts);
     store_->make_room(lengths_, ends);
   });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/views.h"
@@ -140,6 +141,7 @@ void run(const Product& product, dim_t matrices) {
 void matmul_into(const TensorView& a, const TensorView& b, const MutableTensorView& out,
                  RowFilter filter) {
   if (out.numel() == 0) return;
+  require_host("matmul", {{"a", a}, {"b", b}, {"out", out}});
   const dim_t matrices = out.numel() / (out.dim(-2) * out.dim(-1));
   run({a, b, nullptr, out, filter, out.dim(-2), out.dim(-1), a.dim(-1)}, matrices);
 }
@@ -147,6 +149,10 @@ void matmul_into(const TensorView& a, const TensorView& b, const MutableTensorVi
 void linear_into(const TensorView& x, const TensorView& weight, const TensorView* bias,
                  const MutableTensorView& out) {
   if (out.numel() == 0) return;
+  const TensorView none;
+  require_host(
+      "linear",
+      {{"x", x}, {"weight", weight}, {"bias", bias != nullptr ? *bias : none}, {"out", out}});
   const TensorView columns = transpose(weight, 0, 1);
   const dim_t d_in = weight.dim(1);
   const dim_t d_out = weight.dim(0);

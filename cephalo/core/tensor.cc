@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "cephalo/core/allocator.h"
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/visit.h"
@@ -80,8 +81,12 @@ void write_numbers(const Numbers& numbers, const MutableTensorView& to) {
 TensorView::TensorView(const void* data, DType dtype, const Shape& shape)
     : TensorView(data, dtype, shape, contiguous_strides(shape)) {}
 
-TensorView::TensorView(const void* data, DType dtype, const Shape& shape, const Strides& strides)
-    : data_(data), dtype_(dtype), shape_(shape), strides_(strides) {
+TensorView::TensorView(const void* data, DType dtype, const Shape& shape, Device device)
+    : TensorView(data, dtype, shape, contiguous_strides(shape), device) {}
+
+TensorView::TensorView(const void* data, DType dtype, const Shape& shape, const Strides& strides,
+                       Device device)
+    : data_(data), dtype_(dtype), device_(device), shape_(shape), strides_(strides) {
   require(shape.rank() == strides.rank(), "tensor: shape {} and strides {} differ in rank", shape,
           strides);
   require(data != nullptr || cephalo::numel(shape) == 0, "tensor: null data for shape {}", shape);
@@ -106,8 +111,13 @@ bool TensorView::is_contiguous() const {
   return true;
 }
 
-void TensorView::fail_dtype(DType wanted) const {
+void TensorView::fail_access(DType wanted) const {
+  check_host("tensor");
   fail(Error::Kind::type, "tensor: elements are {}, not {}", name(dtype_), name(wanted));
+}
+
+void TensorView::check_host(const char* function) const {
+  require(device_.is_host(), "{}: elements lie on {}, not on the host", function, device_);
 }
 
 dim_t TensorView::offset_of(const Dims& index) const {
@@ -122,6 +132,7 @@ dim_t TensorView::offset_of(const Dims& index) const {
 }
 
 double TensorView::at(const Dims& index) const {
+  check_host("at");
   const void* element = advance(data_, dtype_, offset_of(index));
   return visit_dtype(dtype_,
                      [&](auto zero) { return load(*static_cast<const decltype(zero)*>(element)); });
@@ -138,7 +149,7 @@ TensorView TensorView::select(int axis, dim_t index) const {
     shape.push_back(shape_[k]);
     strides.push_back(strides_[k]);
   }
-  return {advance(data_, dtype_, index * strides_[axis]), dtype_, shape, strides};
+  return {advance(data_, dtype_, index * strides_[axis]), dtype_, shape, strides, device_};
 }
 
 TensorView TensorView::slice(int axis, dim_t begin, dim_t end) const {
@@ -151,11 +162,13 @@ TensorView TensorView::slice(int axis, dim_t begin, dim_t end) const {
 }
 
 void MutableTensorView::set(const Dims& index, double value) const {
+  check_host("set");
   void* element = static_cast<std::byte*>(mutable_data()) + byte_offset(dtype_, offset_of(index));
   visit_dtype(dtype_, [&](auto zero) { store(value, static_cast<decltype(zero)*>(element)); });
 }
 
 void MutableTensorView::fill(double value) const {
+  check_host("fill");
   // A source with stride 0 everywhere reads the one value again and again.
   Strides still = strides_;
   for (dim_t& stride : still) stride = 0;
@@ -165,6 +178,8 @@ void MutableTensorView::fill(double value) const {
 void MutableTensorView::copy_from(const TensorView& source) const {
   require(source.shape() == shape_, "copy: shape {} into shape {}", source.shape(), shape_);
   if (numel() == 0) return;
+  require(source.device().is_host() && device_.is_host(),
+          "copy: from {} to {}; the host copies only its own memory", source.device(), device_);
   visit_dtype(dtype_, [&](auto to_zero) {
     visit_dtype(source.dtype(), [&](auto from_zero) {
       auto* to = static_cast<decltype(to_zero)*>(mutable_data());
@@ -180,24 +195,36 @@ void MutableTensorView::copy_from(const TensorView& source) const {
 
 MutableTensorView MutableTensorView::select(int axis, dim_t index) const {
   const TensorView part = TensorView::select(axis, index);
-  return {const_cast<void*>(part.data()), part.dtype(), part.shape(), part.strides()};
+  return {const_cast<void*>(part.data()), part.dtype(), part.shape(), part.strides(), device_};
 }
 
 MutableTensorView MutableTensorView::slice(int axis, dim_t begin, dim_t end) const {
   const TensorView part = TensorView::slice(axis, begin, end);
-  return {const_cast<void*>(part.data()), part.dtype(), part.shape(), part.strides()};
+  return {const_cast<void*>(part.data()), part.dtype(), part.shape(), part.strides(), device_};
 }
 
 void Tensor::Release::operator()(std::byte* memory) const {
-  ::operator delete(memory, kAlignment);
+  if (allocator != nullptr) {
+    allocator->release(memory);
+  } else {
+    ::operator delete(memory, kAlignment);
+  }
 }
 
-Tensor Tensor::empty(const Shape& shape, DType dtype) {
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor tensor;
   const dim_t bytes = checked_mul(cephalo::numel(shape), static_cast<dim_t>(item_size(dtype)));
-  tensor.storage_.reset(allocate(bytes, shape, dtype));
+  if (device.is_host()) {
+    tensor.storage_.reset(allocate(bytes, shape, dtype));
+  } else {
+    const Allocator& allocator = allocator_of(device);
+    void* memory = allocator.allocate(static_cast<std::size_t>(bytes));
+    tensor.storage_ =
+        std::unique_ptr<std::byte[], Release>(static_cast<std::byte*>(memory), Release(&allocator));
+  }
   tensor.data_ = tensor.storage_.get();
   tensor.dtype_ = dtype;
+  tensor.device_ = device;
   tensor.shape_ = shape;
   tensor.strides_ = contiguous_strides(shape);
   return tensor;

@@ -5,23 +5,28 @@
 #include <memory>
 #include <vector>
 
+#include "cephalo/core/device.h"
 #include "cephalo/core/dtype.h"
 #include "cephalo/core/shape.h"
 
 namespace cephalo {
 
 // A typed window on memory that somebody else owns: cheap to copy, any strides, read-only. As with
-// std::string_view, the memory must outlive the view.
+// std::string_view, the memory must outlive the view. It may lie on a device: then what reads or
+// writes elements here refuses, and data() is an address for kernels of that device.
 class TensorView {
  public:
   TensorView() = default;                                         // float32, shape [0]
   TensorView(const void* data, DType dtype, const Shape& shape);  // dense, row-major
-  TensorView(const void* data, DType dtype, const Shape& shape, const Strides& strides);
+  TensorView(const void* data, DType dtype, const Shape& shape, Device device);
+  TensorView(const void* data, DType dtype, const Shape& shape, const Strides& strides,
+             Device device = {});
   template <typename T>
   TensorView(const T* data, const Shape& shape) : TensorView(data, DTypeOf<T>::value, shape) {}
 
   const void* data() const { return data_; }
   DType dtype() const { return dtype_; }
+  Device device() const { return device_; }
   const Shape& shape() const { return shape_; }
   const Strides& strides() const { return strides_; }
   int rank() const { return shape_.rank(); }
@@ -30,10 +35,11 @@ class TensorView {
   std::size_t bytes() const;  // numel · item size, whatever the strides
   bool is_contiguous() const;
 
-  // Typed pointer to the first element; an error when T is not the element type.
+  // Typed pointer to the first element, for the host; an error when T is not the element type or
+  // the memory not the host's.
   template <typename T>
   const T* data_as() const {
-    check_dtype(DTypeOf<T>::value);
+    check_access(DTypeOf<T>::value);
     return static_cast<const T*>(data_);
   }
 
@@ -45,14 +51,16 @@ class TensorView {
   TensorView operator[](dim_t index) const { return select(0, index); }
 
  protected:
-  void check_dtype(DType wanted) const {
-    if (dtype_ != wanted) fail_dtype(wanted);
+  void check_access(DType wanted) const {
+    if (dtype_ != wanted || !device_.is_host()) fail_access(wanted);
   }
-  [[noreturn]] void fail_dtype(DType wanted) const;
+  [[noreturn]] void fail_access(DType wanted) const;
+  void check_host(const char* function) const;
   dim_t offset_of(const Dims& index) const;
 
   const void* data_ = nullptr;
   DType dtype_ = DType::f32;
+  Device device_;
   Shape shape_{0};
   Strides strides_{1};
 };
@@ -62,13 +70,16 @@ class MutableTensorView : public TensorView {
  public:
   MutableTensorView() = default;
   MutableTensorView(void* data, DType dtype, const Shape& shape) : TensorView(data, dtype, shape) {}
-  MutableTensorView(void* data, DType dtype, const Shape& shape, const Strides& strides)
-      : TensorView(data, dtype, shape, strides) {}
+  MutableTensorView(void* data, DType dtype, const Shape& shape, Device device)
+      : TensorView(data, dtype, shape, device) {}
+  MutableTensorView(void* data, DType dtype, const Shape& shape, const Strides& strides,
+                    Device device = {})
+      : TensorView(data, dtype, shape, strides, device) {}
 
   void* mutable_data() const { return const_cast<void*>(data_); }
   template <typename T>
   T* mutable_data_as() const {
-    check_dtype(DTypeOf<T>::value);
+    check_access(DTypeOf<T>::value);
     return static_cast<T*>(mutable_data());
   }
 
@@ -90,12 +101,15 @@ struct Numbers {
   bool is_list = false;
 };
 
-// Owns dense row-major memory, 64-byte aligned. Move-only; it is itself a view of what it owns, so
-// it passes wherever a TensorView is taken.
+class Allocator;
+
+// Owns dense row-major memory, 64-byte aligned on the host. Move-only; it is itself a view of what
+// it owns, so it passes wherever a TensorView is taken.
 class Tensor : public TensorView {
  public:
   Tensor() = default;
-  static Tensor empty(const Shape& shape, DType dtype = DType::f32);  // values undefined
+  static Tensor empty(const Shape& shape, DType dtype = DType::f32,
+                      Device device = {});  // values undefined
   static Tensor zeros(const Shape& shape, DType dtype = DType::f32);
   static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
   static Tensor copy(const TensorView& source);
@@ -110,7 +124,7 @@ class Tensor : public TensorView {
   Tensor& operator=(const Tensor&) = delete;
   ~Tensor() = default;
 
-  MutableTensorView mutable_view() & { return {storage_.get(), dtype_, shape_, strides_}; }
+  MutableTensorView mutable_view() & { return {storage_.get(), dtype_, shape_, strides_, device_}; }
   operator MutableTensorView() & { return mutable_view(); }  // NOLINT: an owner passes as a view
   void set(const Dims& index, double value) & { mutable_view().set(index, value); }
   template <typename T>
@@ -123,7 +137,10 @@ class Tensor : public TensorView {
 
  private:
   struct Release {
+    Release() : allocator(nullptr) {}
+    explicit Release(const Allocator* of_device) : allocator(of_device) {}
     void operator()(std::byte* memory) const;
+    const Allocator* allocator;  // null: the host's
   };
   std::unique_ptr<std::byte[], Release> storage_;
 };

@@ -76,7 +76,7 @@ TensorView view(const TensorView& t, const Shape& wanted) {
           "view: {} with strides {} cannot be seen as {} without moving memory; call contiguous "
           "first, or use reshape",
           t.shape(), t.strides(), shape);
-  return {t.data(), t.dtype(), shape, *strides};
+  return {t.data(), t.dtype(), shape, *strides, t.device()};
 }
 
 TensorView transpose(const TensorView& t, int axis_a, int axis_b) {
@@ -86,7 +86,7 @@ TensorView transpose(const TensorView& t, int axis_a, int axis_b) {
   Strides strides = t.strides();
   std::swap(shape[a], shape[b]);
   std::swap(strides[a], strides[b]);
-  return {t.data(), t.dtype(), shape, strides};
+  return {t.data(), t.dtype(), shape, strides, t.device()};
 }
 
 TensorView permute(const TensorView& t, const Dims& axes) {
@@ -103,7 +103,7 @@ TensorView permute(const TensorView& t, const Dims& axes) {
     shape[k] = t.shape()[axis];
     strides[k] = t.strides()[axis];
   }
-  return {t.data(), t.dtype(), shape, strides};
+  return {t.data(), t.dtype(), shape, strides, t.device()};
 }
 
 std::vector<TensorView> chunk(const TensorView& t, int count, int axis) {
@@ -132,7 +132,7 @@ TensorView broadcast_to(const TensorView& t, const Shape& shape) {
             t.shape(), shape);
     strides[axis] = have == shape[axis] ? t.strides()[axis - missing] : 0;
   }
-  return {t.data(), t.dtype(), shape, strides};
+  return {t.data(), t.dtype(), shape, strides, t.device()};
 }
 
 MaybeCopied contiguous(const TensorView& t) {
@@ -143,7 +143,7 @@ MaybeCopied contiguous(const TensorView& t) {
 MaybeCopied reshape(const TensorView& t, const Shape& wanted) {
   const Shape shape = complete_shape("reshape", t, wanted);
   if (const auto strides = strides_for_view(t, shape)) {
-    return MaybeCopied(TensorView(t.data(), t.dtype(), shape, *strides));
+    return MaybeCopied(TensorView(t.data(), t.dtype(), shape, *strides, t.device()));
   }
   return MaybeCopied(Tensor::copy(t).reshaped(shape));
 }

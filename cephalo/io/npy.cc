@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/printable.h"
 #include "cephalo/core/views.h"
@@ -212,6 +213,7 @@ void write_npy(const std::string& path, const TensorView& t, bool replace) {
                                   [&](const auto& known) { return known.second == t.dtype(); });
   require_type(type != std::end(kTypes), "{}: NumPy has no {}; convert to float32 first", path,
                name(t.dtype()));
+  require_host(path.c_str(), {{"the tensor", t}});
   const std::string comma = t.rank() == 1 ? "," : "";
   std::string text = format_text("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
                                  type->first, joined(t.shape(), ", "), comma);

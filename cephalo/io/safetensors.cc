@@ -4,6 +4,7 @@
 #include <bit>
 #include <set>
 
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/printable.h"
 #include "cephalo/io/checksum.h"
@@ -50,6 +51,7 @@ std::string make_header(const std::string& path, const NamedTensors& tensors,
   for (const auto& [name, view] : tensors) {
     require(name != kMetadata && names.insert(name).second, "{}: {}: cannot be written twice", path,
             shown(name));
+    require_host(path.c_str(), {{name.c_str(), view}});
     const std::int64_t end = checked_add(offset, static_cast<std::int64_t>(view.bytes()));
     members.push_back(format_text(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                                   quoted_json(name, path), safetensors_word(view.dtype()),

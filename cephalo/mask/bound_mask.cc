@@ -31,6 +31,18 @@ dim_t whole_of(const Place::Axis& axis, dim_t own, const char* function, const c
   return axis.whole;
 }
 
+// A bound mask answers on the host.
+void require_on_host(const Mask& mask, const char* function) {
+  for (const DevicePart& part : mask.device_parts) {
+    fail(Error::Kind::value, "{}: {} of the mask lies on {}, the problem on {}", function,
+         name(part.role), part.view.device(), Device{});
+  }
+  for (const MaskTensor& t : mask.tensors) {
+    require(t.view.device().is_host(), "{}: {} of the mask lies on {}, the problem on {}", function,
+            name(t.role), t.view.device(), Device{});
+  }
+}
+
 // Checks that a part speaks of all sequences at once or of each.
 void require_per_batch(const std::vector<dim_t>& given, dim_t batch, const char* function,
                        const char* part) {
@@ -101,6 +113,7 @@ MaskExtent whole_of(const Place& place, const MaskExtent& own, const char* funct
 BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* function,
                      const Place& place)
     : mask_(mask), extent_(extent), place_(place), whole_(whole_of(place, extent, function)) {
+  require_on_host(mask, function);
   bind_positions(function);
   bind_tensors(function);
   bind_documents(function);

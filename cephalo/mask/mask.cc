@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/views.h"
 #include "cephalo/mask/bound_mask.h"
@@ -60,11 +61,14 @@ Mask from_owned_tensor(MaskTensor::Role role, Tensor&& t) {
   return from_tensor(role, view, std::move(owner));
 }
 
-Tensor document_ids(const TensorView& ids) {
+void check_document_ids(const TensorView& ids) {
   require_type(ids.dtype() == DType::i64 || ids.dtype() == DType::i32,
                "documents: ids are {}, int32 or int64 is needed", name(ids.dtype()));
   require(ids.rank() == 1 || ids.rank() == 2,
           "documents: ids {} must be [tokens] or [batch, tokens]", ids.shape());
+}
+
+Tensor document_ids(const TensorView& ids) {
   Tensor copy = Tensor::copy(ids, DType::i64);
   if (ids.rank() == 2) return copy;
   const Shape one_row{1, ids.dim(0)};
@@ -72,10 +76,59 @@ Tensor document_ids(const TensorView& ids) {
 }
 
 Mask from_documents(const TensorView& q_ids, const TensorView& kv_ids, bool same_tokens) {
+  check_document_ids(q_ids);
+  check_document_ids(kv_ids);
+  const Device device = common_device("documents", {{"q_ids", q_ids}, {"kv_ids", kv_ids}});
   Mask mask;
+  if (!device.is_host()) {
+    mask.device_parts = {{DevicePart::Role::q_documents, q_ids},
+                         {DevicePart::Role::kv_documents, kv_ids}};
+    return mask;
+  }
   mask.documents = std::make_shared<const Mask::Documents>(
       Mask::Documents{document_ids(q_ids), document_ids(kv_ids), same_tokens});
   return mask;
+}
+
+// t: [sequences], int32 or int64, on the host -> its numbers
+std::vector<dim_t> numbers_of(const TensorView& t) {
+  const Tensor wide = Tensor::copy(t, DType::i64);
+  const auto* first = wide.data_as<std::int64_t>();
+  return {first, first + wide.numel()};
+}
+
+void check_numbers(DevicePart::Role role, const TensorView& t) {
+  require_type(t.dtype() == DType::i64 || t.dtype() == DType::i32,
+               "{}: numbers are {}, int32 or int64 is needed", name(role), name(t.dtype()));
+  require(t.rank() == 1 && t.numel() > 0, "{}: {} must be [batch] or [1]", name(role), t.shape());
+}
+
+Mask from_device(std::vector<DevicePart> parts) {
+  Mask mask;
+  mask.device_parts = std::move(parts);
+  return mask;
+}
+
+// Slopes add up; of the others an engine could not make one without reading them.
+std::vector<DevicePart> join_device_parts(const Mask& a, const Mask& b) {
+  std::vector<DevicePart> joined = a.device_parts;
+  for (const DevicePart& part : b.device_parts) {
+    const bool twice =
+        part.role != DevicePart::Role::slopes &&
+        std::any_of(a.device_parts.begin(), a.device_parts.end(),
+                    [&](const DevicePart& other) { return other.role == part.role; });
+    require(!twice, "mask: two {} on a device in one mask; join them into one", name(part.role));
+    joined.push_back(part);
+  }
+  for (const DevicePart& part : joined) {
+    const bool lengths = part.role == DevicePart::Role::kv_lengths && (a.lengths || b.lengths);
+    const bool documents =
+        part.role == DevicePart::Role::kv_documents && (a.documents || b.documents);
+    require(!lengths && !documents,
+            "mask: {} on the host and on {} in one mask; join them into one", name(part.role),
+            part.view.device());
+  }
+  return joined;
 }
 
 std::string bound_text(dim_t bound) {
@@ -89,18 +142,28 @@ const char* name(MaskTensor::Role role) {
   return kNames[static_cast<int>(role)];
 }
 
+const char* name(DevicePart::Role role) {
+  static constexpr const char* kNames[] = {"causal(prefix)",    "lengths(kv)",
+                                           "lengths(q)",        "documents(q_ids)",
+                                           "documents(kv_ids)", "alibi(slopes)"};
+  return kNames[static_cast<int>(role)];
+}
+
 bool Mask::empty() const {
-  return !causal_prefix && !window && !lengths && !documents && tensors.empty() && alibi.empty();
+  return !causal_prefix && !window && !lengths && !documents && tensors.empty() && alibi.empty() &&
+         device_parts.empty();
 }
 
 bool Mask::is_only_causal() const {
   return causal_prefix == std::vector<dim_t>{0} && !positions && !window && !lengths &&
-         !documents && tensors.empty() && alibi.empty();
+         !documents && tensors.empty() && alibi.empty() && device_parts.empty();
 }
 
 bool Mask::has_bias() const {
   return !alibi.empty() || std::any_of(tensors.begin(), tensors.end(), [](const MaskTensor& t) {
     return t.role == MaskTensor::Role::bias;
+  }) || std::any_of(device_parts.begin(), device_parts.end(), [](const DevicePart& part) {
+    return part.role == DevicePart::Role::slopes;
   });
 }
 
@@ -142,6 +205,10 @@ std::string Mask::to_string() const {
   }
   for (const std::vector<float>& slopes : alibi) {
     parts.push_back(format_text("alibi([{}])", joined(slopes, ", ", "{:.4g}")));
+  }
+  for (const DevicePart& part : device_parts) {
+    parts.push_back(
+        format_text("{}: {} on {}", name(part.role), part.view.shape(), part.view.device()));
   }
   return parts.empty() ? "none" : joined(parts, " & ");
 }
@@ -202,6 +269,7 @@ Mask operator&(const Mask& a, const Mask& b) {
   joined.tensors.insert(joined.tensors.end(), b.tensors.begin(), b.tensors.end());
   joined.alibi = a.alibi;
   joined.alibi.insert(joined.alibi.end(), b.alibi.begin(), b.alibi.end());
+  joined.device_parts = join_device_parts(a, b);
   return joined;
 }
 
@@ -227,6 +295,12 @@ Mask causal(std::vector<dim_t> prefix) {
   return mask;
 }
 
+Mask causal(const TensorView& prefix) {
+  check_numbers(DevicePart::Role::prefix, prefix);
+  if (prefix.device().is_host()) return causal(numbers_of(prefix));
+  return from_device({{DevicePart::Role::prefix, prefix}});
+}
+
 Mask window(dim_t left, dim_t right) {
   for (const dim_t bound : {left, right}) {
     require(bound >= 0, "window: left ({}) and right ({}) must be >= 0; say unlimited for no bound",
@@ -247,6 +321,20 @@ Mask lengths(std::vector<dim_t> kv, std::vector<dim_t> q) {
   Mask mask;
   mask.lengths = Mask::Lengths{std::move(kv), std::move(q)};
   return mask;
+}
+
+Mask lengths(const TensorView& kv) {
+  check_numbers(DevicePart::Role::kv_lengths, kv);
+  if (kv.device().is_host()) return lengths(numbers_of(kv));
+  return from_device({{DevicePart::Role::kv_lengths, kv}});
+}
+
+Mask lengths(const TensorView& kv, const TensorView& q) {
+  check_numbers(DevicePart::Role::kv_lengths, kv);
+  check_numbers(DevicePart::Role::q_lengths, q);
+  const Device device = common_device("lengths", {{"kv", kv}, {"q", q}});
+  if (device.is_host()) return lengths(numbers_of(kv), numbers_of(q));
+  return from_device({{DevicePart::Role::kv_lengths, kv}, {DevicePart::Role::q_lengths, q}});
 }
 
 Mask documents(const TensorView& ids) {
@@ -284,6 +372,16 @@ Mask alibi(std::vector<float> slopes) {
   Mask mask;
   mask.alibi.push_back(std::move(slopes));
   return mask;
+}
+
+Mask alibi(const TensorView& slopes) {
+  require_type(slopes.dtype() == DType::f32, "alibi: slopes are {}, float32 is needed",
+               name(slopes.dtype()));
+  require(slopes.rank() == 1, "alibi: slopes {} must be [num_heads]", slopes.shape());
+  if (!slopes.device().is_host()) return from_device({{DevicePart::Role::slopes, slopes}});
+  const Tensor dense = Tensor::copy(slopes);
+  const auto* first = dense.data_as<float>();
+  return alibi(std::vector<float>(first, first + dense.numel()));
 }
 
 std::vector<float> alibi_slopes(dim_t num_heads) {

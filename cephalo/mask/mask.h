@@ -30,6 +30,16 @@ struct MaskTensor {
 
 const char* name(MaskTensor::Role role);  // "keep"
 
+// A part whose numbers lie on a device, which must be that of q, k and v: an engine there reads
+// them where they are. They are borrowed, and nobody checks them on the host: a number out of range
+// counts as the nearest one inside.
+struct DevicePart {
+  enum class Role { prefix, kv_lengths, q_lengths, q_documents, kv_documents, slopes } role;
+  TensorView view;
+};
+
+const char* name(DevicePart::Role role);  // "lengths(kv)"
+
 class Mask {
  public:
   Mask() = default;  // hides nothing
@@ -61,6 +71,7 @@ class Mask {
   std::shared_ptr<const Documents> documents;
   std::vector<MaskTensor> tensors;
   std::vector<std::vector<float>> alibi;  // slopes, one per head
+  std::vector<DevicePart> device_parts;
 
   bool empty() const;
   bool is_only_causal() const;  // causal() and nothing else
@@ -75,11 +86,15 @@ class Mask {
 
 Mask operator&(const Mask& a, const Mask& b);
 
+// Where a function below takes lists or tensors of numbers: int32 or int64 [batch] or [1], slopes
+// float32 [num_heads]. A tensor of the host is read at once, one of a device becomes a DevicePart.
+
 Mask positions(Align align, dim_t offset = 0);
 
 // j <= p(i), or j < prefix: one prefix for all sequences or one per batch.
 Mask causal(dim_t prefix = 0);
 Mask causal(std::vector<dim_t> prefix);
+Mask causal(const TensorView& prefix);
 
 // p(i) − left <= j <= p(i) + right, both ends inside; `unlimited` for no bound.
 Mask window(dim_t left, dim_t right);
@@ -87,8 +102,11 @@ Mask window(dim_t left, dim_t right);
 // j < kv[b] and i < q[b].
 Mask lengths(std::vector<dim_t> kv);
 Mask lengths(std::vector<dim_t> kv, std::vector<dim_t> q);
+Mask lengths(const TensorView& kv);
+Mask lengths(const TensorView& kv, const TensorView& q);
 
-// Equal ids >= 0 see each other. ids: int32 or int64 [tokens] or [batch, tokens]; copied.
+// Equal ids >= 0 see each other. ids: int32 or int64 [tokens] or [batch, tokens]; copied,
+// unless they lie on a device.
 Mask documents(const TensorView& ids);
 Mask documents(const TensorView& q_ids, const TensorView& kv_ids);
 
@@ -104,6 +122,7 @@ Mask bias(Tensor&& t);
 
 // Adds −slopes[h] · |p(i) − j|; slopes >= 0, one per head. alibi_slopes gives the paper's.
 Mask alibi(std::vector<float> slopes);
+Mask alibi(const TensorView& slopes);
 std::vector<float> alibi_slopes(dim_t num_heads);
 
 }  // namespace cephalo

@@ -5,7 +5,7 @@ namespace {
 
 // rows: [batch · tokens, width] -> [batch, tokens, width], the same memory
 MutableTensorView as_sequences(const MutableTensorView& rows, const BlockCall& call) {
-  return {rows.mutable_data(), rows.dtype(), {call.batch, call.tokens, rows.dim(1)}};
+  return {rows.mutable_data(), rows.dtype(), {call.batch, call.tokens, rows.dim(1)}, rows.device()};
 }
 
 // The gradient that enters a branch: dx itself, or a copy with the same elements dropped as on the

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 
 namespace cephalo {
@@ -39,6 +40,8 @@ void check_types(const TensorView& q, const TensorView& k, const TensorView& v,
       q.dtype() == k.dtype() || (q.dtype() == DType::f32 && is_16_bit_float(k.dtype())),
       "{}: q is {} but k and v are {}; they must be the same, or q float32 over 16-bit k and v",
       function, name(q.dtype()), name(k.dtype()));
+  common_device(function, {{"q", q}, {"k", k}, {"v", v}});
+  require_host(function, {{"q", q}});  // no engine computes elsewhere
 }
 
 void check_shapes(const TensorView& q, const TensorView& k, const TensorView& v,
@@ -199,12 +202,12 @@ TensorView shape_alone(const Shape& shape, DType dtype) {
 
 TensorView with_leading_ones(const TensorView& t, int rank) {
   const auto [shape, strides] = padded(t, rank);
-  return {t.data(), t.dtype(), shape, strides};
+  return {t.data(), t.dtype(), shape, strides, t.device()};
 }
 
 MutableTensorView with_leading_ones(const MutableTensorView& t, int rank) {
   const auto [shape, strides] = padded(t, rank);
-  return {t.mutable_data(), t.dtype(), shape, strides};
+  return {t.mutable_data(), t.dtype(), shape, strides, t.device()};
 }
 
 Tensor without_leading_ones(Tensor t, int dropped) {

@@ -177,7 +177,11 @@ MutableTensorView heads_of(const MutableTensorView& rows, dim_t batch, dim_t beg
   const dim_t width = rows.strides()[0];
   auto* first = static_cast<std::byte*>(rows.mutable_data()) +
                 begin * static_cast<dim_t>(item_size(rows.dtype()));
-  return {first, rows.dtype(), {batch, heads, tokens, dim}, {tokens * width, dim, width, 1}};
+  return {first,
+          rows.dtype(),
+          {batch, heads, tokens, dim},
+          {tokens * width, dim, width, 1},
+          rows.device()};
 }
 
 void run_fused_layer(const FusedLayerRun& run, AttendProblem problem,

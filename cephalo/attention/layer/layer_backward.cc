@@ -90,7 +90,8 @@ class LayerBackward {
     return {rows.data(),
             rows.dtype(),
             {pass_.q.dim(0), sizes_.num_heads, tokens, sizes_.v_dim},
-            {tokens * width, sizes_.v_dim, width, 1}};
+            {tokens * width, sizes_.v_dim, width, 1},
+            rows.device()};
   }
 
   void attend(const TensorView& dcontext, const ProjectedGradients& d) const {

@@ -1,0 +1,187 @@
+#include "cephalo/core/device.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "cephalo/attention/attend.h"
+#include "cephalo/attention/kv_cache.h"
+#include "cephalo/core/matmul.h"
+#include "cephalo/core/ops.h"
+#include "cephalo/core/print.h"
+#include "cephalo/core/views.h"
+#include "cephalo/io/npy.h"
+#include "cephalo/io/safetensors.h"
+#include "cephalo/mask/bound_mask.h"
+#include "cephalo/mask/mask.h"
+#include "tests/support/fake_device.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo {
+namespace {
+
+using testing::error_of;
+using testing::FakeDevice;
+
+constexpr Device kOne{DeviceKind::cuda, 1};
+
+TEST(DeviceTest, names_are_read_as_they_are_written) {
+  for (const char* text : {"host", "cuda:0", "cuda:1", "cuda:255"}) {
+    EXPECT_EQ(to_string(parse_device(text)), text);
+  }
+  EXPECT_EQ(parse_device("cuda"), (Device{DeviceKind::cuda, 0}));
+  for (const char* text :
+       {"", "gpu", "cuda:", "cuda:256", "cuda:-1", "cuda:1 ", "host:0", "Host"}) {
+    EXPECT_NE(error_of([&] {
+                parse_device(text);
+              }).find("is not a device; host, cuda or cuda:N with N in [0, 255] is"),
+              std::string::npos)
+        << text;
+  }
+}
+
+TEST(DeviceTest, a_device_that_is_not_there_is_refused_by_name) {
+  EXPECT_EQ(error_of([] { Tensor::empty({2}, DType::f32, kOne); }),
+            "tensor: there is no device cuda:1 here");
+  {
+    const FakeDevice fake(kOne);
+    EXPECT_EQ(fake.empty({2}).device(), kOne);
+    EXPECT_EQ(error_of([] {
+                Tensor::empty({2}, DType::f32, {DeviceKind::cuda, 0});
+              }),
+              "tensor: there is no device cuda:0 here");
+    EXPECT_EQ(error_of([] { const FakeDevice again(kOne); }), "device: cuda:1 is there already");
+  }
+  EXPECT_EQ(error_of([] { Tensor::empty({2}, DType::f32, kOne); }),
+            "tensor: there is no device cuda:1 here");
+}
+
+TEST(DeviceTest, memory_of_a_device_goes_back_to_it) {
+  const FakeDevice fake;
+  {
+    Tensor a = fake.empty({3, 4});
+    EXPECT_EQ(fake.tensors(), 1U);
+    Tensor b = std::move(a);
+    EXPECT_EQ(b.device(), kOne);
+    EXPECT_EQ(a.device(), Device{});  // NOLINT: looking at it is the point
+    b = fake.empty({5});
+    EXPECT_EQ(fake.tensors(), 1U);
+    const Tensor c = std::move(b).reshaped({5, 1});
+    EXPECT_EQ(c.device(), kOne);
+    b = Tensor::of({1, 2});
+    EXPECT_EQ(b.at({1}), 2.0);
+  }
+  EXPECT_EQ(fake.tensors(), 0U);
+}
+
+TEST(DeviceTest, views_keep_the_device) {
+  const FakeDevice fake;
+  Tensor t = fake.empty({4, 6});
+  EXPECT_EQ(t.mutable_view().device(), kOne);
+  EXPECT_EQ(t.slice(0, 1, 3).device(), kOne);
+  EXPECT_EQ(t[2].device(), kOne);
+  EXPECT_EQ(t.mutable_view().slice(1, 0, 2).device(), kOne);
+  EXPECT_EQ(t.mutable_view()[1].device(), kOne);
+  EXPECT_EQ(view(t, {2, 12}).device(), kOne);
+  EXPECT_EQ(transpose(t, 0, 1).device(), kOne);
+  EXPECT_EQ(permute(t, {1, 0}).device(), kOne);
+  EXPECT_EQ(chunk(t, 2, 0)[1].device(), kOne);
+  EXPECT_EQ(broadcast_to(t, {3, 4, 6}).device(), kOne);
+  const MaybeCopied reshaped = reshape(t, {24});
+  EXPECT_EQ(reshaped.view().device(), kOne);
+}
+
+TEST(DeviceTest, the_host_reaches_no_element_of_a_device) {
+  const FakeDevice fake;
+  Tensor there = fake.empty({2, 3});
+  Tensor here = Tensor::zeros({2, 3});
+  const std::string elements = "elements lie on cuda:1, not on the host";
+  EXPECT_EQ(error_of([&] { there.data_as<float>(); }), "tensor: " + elements);
+  EXPECT_EQ(error_of([&] { there.mutable_data_as<float>(); }), "tensor: " + elements);
+  EXPECT_EQ(error_of([&] { there.at({0, 0}); }), "at: " + elements);
+  EXPECT_EQ(error_of([&] { there.set({0, 0}, 1.0); }), "set: " + elements);
+  EXPECT_EQ(error_of([&] { there.mutable_view().fill(1.0); }), "fill: " + elements);
+  const std::string alone = "; the host copies only its own memory";
+  EXPECT_EQ(error_of([&] { here.mutable_view().copy_from(there); }),
+            "copy: from cuda:1 to host" + alone);
+  EXPECT_EQ(error_of([&] { there.mutable_view().copy_from(here); }),
+            "copy: from host to cuda:1" + alone);
+  EXPECT_EQ(error_of([&] { Tensor::copy(there); }), "copy: from cuda:1 to host" + alone);
+  EXPECT_EQ(error_of([&] { contiguous(transpose(there, 0, 1)); }),
+            "copy: from cuda:1 to host" + alone);
+  EXPECT_NE(error_of([&] { to_string(there); }).find("lie on cuda:1"), std::string::npos);
+  EXPECT_NE(there.data(), nullptr);
+}
+
+TEST(DeviceTest, what_only_the_host_computes_refuses_by_name) {
+  const FakeDevice fake;
+  const Tensor there = fake.empty({4, 4});
+  const Tensor here = Tensor::zeros({4, 4});
+  EXPECT_EQ(error_of([&] { matmul(here, there); }), "matmul: b lies on cuda:1, not on the host");
+  EXPECT_EQ(error_of([&] { linear(there, here); }), "linear: x lies on cuda:1, not on the host");
+  EXPECT_NE(error_of([&] { softmax(there); }).find("cuda:1"), std::string::npos);
+  EXPECT_EQ(error_of([&] { attend(here, there, here); }), "attend: q lies on host, k on cuda:1");
+  EXPECT_EQ(error_of([&] { attend(there, there, there); }),
+            "attend: q lies on cuda:1, not on the host");
+  KVCache cache = KVCache::growing({1, 1, 4, 4});
+  EXPECT_EQ(error_of([&] {
+              cache.append(view(there, {1, 1, 4, 4}), view(here, {1, 1, 4, 4}));
+            }),
+            "KVCache: k lies on cuda:1, not on the host");
+  EXPECT_EQ(cache.tokens(), 0);
+  EXPECT_EQ(error_of([&] { write_npy("there.npy", there); }),
+            "there.npy: the tensor lies on cuda:1, not on the host");
+  EXPECT_EQ(error_of([&] {
+              write_safetensors("there.safetensors", {{"t", there}}, {});
+            }),
+            "there.safetensors: t lies on cuda:1, not on the host");
+}
+
+TEST(DeviceTest, numbers_of_a_mask_come_from_tensors_of_the_host_too) {
+  const Tensor two = Tensor::of({3, 1}, DType::i32);
+  EXPECT_EQ(causal(two).to_string(), causal({3, 1}).to_string());
+  EXPECT_EQ(lengths(two).to_string(), lengths({3, 1}).to_string());
+  EXPECT_EQ(lengths(two, two).to_string(), lengths({3, 1}, {3, 1}).to_string());
+  EXPECT_EQ(alibi(Tensor::of({0.5, 0.25})).to_string(), alibi({0.5F, 0.25F}).to_string());
+  EXPECT_EQ(error_of([] { lengths(Tensor::of({0.5})); }),
+            "lengths(kv): numbers are float32, int32 or int64 is needed");
+  EXPECT_EQ(error_of([] { causal(Tensor::of({{1}}, DType::i64)); }),
+            "causal(prefix): [1, 1] must be [batch] or [1]");
+  EXPECT_EQ(error_of([] { alibi(Tensor::of({1}, DType::i64)); }),
+            "alibi: slopes are int64, float32 is needed");
+}
+
+TEST(DeviceTest, parts_of_a_mask_may_lie_on_a_device_and_no_problem_of_the_host_takes_them) {
+  const FakeDevice fake;
+  const Tensor numbers = fake.empty({2}, DType::i32);
+  const Tensor ids = fake.empty({2, 4}, DType::i64);
+  const Tensor slopes = fake.empty({3});
+  const Tensor pairs = fake.empty({4, 4}, DType::boolean);
+  const Mask parts[] = {causal(numbers), lengths(numbers), lengths(numbers, numbers),
+                        documents(ids),  alibi(slopes),    keep(pairs)};
+  for (const Mask& mask : parts) {
+    EXPECT_FALSE(mask.empty());
+    EXPECT_FALSE(mask.is_only_causal());
+    EXPECT_NE((mask & window(3, 3)).to_string().find(mask.to_string()), std::string::npos);
+    const std::string error = error_of([&] { BoundMask(mask, {2, 3, 4, 4}, "attend"); });
+    EXPECT_NE(error.find("of the mask lies on cuda:1, the problem on host"), std::string::npos)
+        << mask.to_string() << ": " << error;
+  }
+  EXPECT_EQ(lengths(numbers).to_string(), "lengths(kv): [2] on cuda:1");
+  EXPECT_TRUE(alibi(slopes).has_bias());
+  EXPECT_FALSE(lengths(numbers).has_bias());
+  EXPECT_EQ(error_of([&] { lengths(numbers) & lengths(numbers); }),
+            "mask: two lengths(kv) on a device in one mask; join them into one");
+  EXPECT_EQ(error_of([&] {
+              lengths({4, 4}) & lengths(numbers);
+            }),
+            "mask: lengths(kv) on the host and on cuda:1 in one mask; join them into one");
+  EXPECT_EQ((alibi(slopes) & alibi(slopes)).device_parts.size(), 2U);
+  EXPECT_EQ(error_of([&] {
+              documents(ids, Tensor::zeros({2, 4}, DType::i64));
+            }),
+            "documents: q_ids lies on cuda:1, kv_ids on host");
+}
+
+}  // namespace
+}  // namespace cephalo
