@@ -14,6 +14,9 @@ install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
         PATTERN "safetensors_index.h" EXCLUDE PATTERN "stored_bytes.h" EXCLUDE
         PATTERN "json.h" EXCLUDE PATTERN "json_value.h" EXCLUDE PATTERN "printable.h" EXCLUDE
         PATTERN "elementwise.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE
+        PATTERN "json.h" EXCLUDE PATTERN "printable.h" EXCLUDE
+        PATTERN "for_runs.h" EXCLUDE PATTERN "step_checks.h" EXCLUDE
+        PATTERN "ops_host.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE
         PATTERN "config_keys.h" EXCLUDE PATTERN "layer_config.h" EXCLUDE
         PATTERN "families.h" EXCLUDE PATTERN "file_names.h" EXCLUDE
         PATTERN "gpt_options_json.h" EXCLUDE

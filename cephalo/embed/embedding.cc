@@ -1,65 +1,10 @@
 #include "cephalo/embed/embedding.h"
 
-#include <algorithm>
-
-#include "cephalo/core/cpu.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/ops.h"
-#include "cephalo/core/parallel.h"
-#include "cephalo/kernels/tables.h"
+#include "cephalo/linear/ops.h"
 
 namespace cephalo {
-namespace {
-
-template <typename T>
-void embed_rows(const EmbeddingTables& tables, const TensorView& ids, dim_t first,
-                const MutableTensorView& x) {
-  const auto& kernels = kernels::model_kernels<T>(current_isa());
-  const dim_t tokens = ids.dim(-1);
-  const dim_t width = x.dim(1);
-  const auto* id = ids.data_as<std::int64_t>();
-  const T* token = tables.token.data_as<T>();
-  const bool placed = tables.position.numel() > 0;
-  const T* position = placed ? tables.position.data_as<T>() : nullptr;
-  T* to = x.mutable_data_as<T>();
-  constexpr dim_t kRows = 32;
-  const Region region{(x.dim(0) + kRows - 1) / kRows, static_cast<double>(x.numel())};
-  parallel_for(region, [&](dim_t piece, std::byte*) {
-    const dim_t end = std::min(x.dim(0), (piece + 1) * kRows);
-    for (dim_t row = piece * kRows; row < end; ++row) {
-      std::copy_n(token + id[row] * width, width, to + row * width);
-      if (placed) {
-        kernels.add(position + (first + row % tokens) * width, width, to + row * width);
-      }
-    }
-  });
-}
-
-template <typename T>
-void add_rows(const TensorView& ids, const TensorView& dx, const EmbeddingGradients& to) {
-  const auto& kernels = kernels::model_kernels<T>(current_isa());
-  const dim_t tokens = ids.dim(-1);
-  const dim_t width = dx.dim(1);
-  const auto* id = ids.data_as<std::int64_t>();
-  const T* from = dx.data_as<T>();
-  T* token = to.token.mutable_data_as<T>();
-  const bool placed = to.position.numel() > 0;
-  T* position = placed ? to.position.mutable_data_as<T>() : nullptr;
-  // Each piece has its own columns of the tables, and walks all rows.
-  constexpr dim_t kColumns = 64;
-  const Region region{(width + kColumns - 1) / kColumns, 2.0 * static_cast<double>(dx.numel())};
-  parallel_for(region, [&](dim_t piece, std::byte*) {
-    const dim_t begin = piece * kColumns;
-    const dim_t count = std::min(kColumns, width - begin);
-    for (dim_t row = 0; row < dx.dim(0); ++row) {
-      const T* add = from + row * width + begin;
-      kernels.add(add, count, token + id[row] * width + begin);
-      if (placed) kernels.add(add, count, position + row % tokens * width + begin);
-    }
-  });
-}
-
-}  // namespace
 
 Embedding::Embedding(dim_t rows, dim_t width, TorchGenerator& generator)
     : table_(generator.randn({rows, width})) {}
@@ -110,12 +55,11 @@ Tensor checked_ids(const char* function, const TensorView& ids, dim_t vocab_size
 
 void embed_into(const EmbeddingTables& tables, const TensorView& ids, dim_t first,
                 const MutableTensorView& x) {
-  x.dtype() == DType::f64 ? embed_rows<double>(tables, ids, first, x)
-                          : embed_rows<float>(tables, ids, first, x);
+  ops::embed({tables.token, tables.position, ids, first, x});
 }
 
 void embed_backward(const TensorView& ids, const TensorView& dx, const EmbeddingGradients& to) {
-  dx.dtype() == DType::f64 ? add_rows<double>(ids, dx, to) : add_rows<float>(ids, dx, to);
+  ops::embed_backward({ids, dx, to.token, to.position});
 }
 
 }  // namespace cephalo

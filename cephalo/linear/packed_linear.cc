@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/kernels/sizes.h"
@@ -80,6 +81,7 @@ PackedLinear::PackedLinear(const TensorView& weight, const TensorView& bias, DTy
       steps_(steps),
       isa_(current_isa(steps)),
       panels_(std::move(memory)) {
+  require_host("linear", {{"weight", weight}, {"bias", bias}});
   if (bias.numel() > 0) bias_ = Tensor::copy(bias, steps);
   if (has_dense_columns(weight)) {
     steps == DType::f64 ? pack_columns<double>(weight) : pack_columns<float>(weight);
@@ -163,12 +165,13 @@ void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out,
   // Few rows are shared out by columns; what must be finished row by row is not.
   const dim_t wanted = (4 * threads() + row_blocks - 1) / row_blocks;
   const dim_t groups =
-      epilogue.finish != nullptr ? 1 : std::clamp<dim_t>(wanted, 1, (panels.count() + 3) / 4);
+      epilogue.works_on_rows() ? 1 : std::clamp<dim_t>(wanted, 1, (panels.count() + 3) / 4);
   const T* bias = bias_.numel() > 0 ? bias_.data_as<T>() : nullptr;
   const T* b = static_cast<const T*>(panels_.data());
   T* c = out.mutable_data_as<T>();
   const dim_t c_stride = out.strides()[0];
   const bool across = has_dense_columns(x);
+  const bool adds = epilogue.kind == Epilogue::Kind::add;
   const Region region{
       .pieces = row_blocks * groups,
       .flops = 2.0 * static_cast<double>(rows) * static_cast<double>(width_) *
@@ -196,33 +199,29 @@ void PackedLinear::multiply(const TensorView& x, const MutableTensorView& out,
         const int vectors = panels.columns(panel);
         kernels.multiply_panel({a, b + k * panels.width() + depth * column, depth, count,
                                 std::min(vectors * panels.lanes, width_ - column), vectors,
-                                c + row * c_stride + column, c_stride, k == 0 && !epilogue.add,
+                                c + row * c_stride + column, c_stride, k == 0 && !adds,
                                 last && bias != nullptr ? bias + column : nullptr});
       }
     }
-    if (epilogue.finish != nullptr) epilogue.finish(epilogue.context, row, row + count);
+    if (epilogue.works_on_rows()) finish_rows(epilogue, out, row, row + count);
   });
 }
 
-void PackedLinear::apply(const TensorView& x, const MutableTensorView& out, Finish finish,
-                         const void* context) const {
+void PackedLinear::apply(const TensorView& x, const MutableTensorView& out,
+                         const Epilogue& epilogue) const {
   if (x.dim(0) == 0 || width_ == 0) return;
-  const Epilogue epilogue{.finish = finish, .context = context};
+  require_host("linear", {{"x", x}, {"out", out}});
   if (out.dtype() != steps_) {
+    require(epilogue.kind == Epilogue::Kind::none,
+            "linear: an epilogue works on a result of {}, not {}", name(steps_), name(out.dtype()));
     Tensor wide = Tensor::empty(out.shape(), steps_);
-    apply(x, wide, finish, context);
+    apply(x, wide);
     out.copy_from(wide);
   } else if (steps_ == DType::f64) {
     multiply<double>(x, out, epilogue);
   } else {
     multiply<float>(x, out, epilogue);
   }
-}
-
-void PackedLinear::apply_adding(const TensorView& x, const MutableTensorView& out) const {
-  if (x.dim(0) == 0 || width_ == 0) return;
-  const Epilogue epilogue{.add = true};
-  steps_ == DType::f64 ? multiply<double>(x, out, epilogue) : multiply<float>(x, out, epilogue);
 }
 
 }  // namespace cephalo

@@ -5,6 +5,7 @@
 
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/tensor.h"
+#include "cephalo/linear/epilogue.h"
 
 namespace cephalo {
 
@@ -21,29 +22,19 @@ class PackedLinear {
 
   dim_t width() const { return width_; }
   dim_t d_in() const { return d_in_; }
+  const TensorView& panels() const { return panels_; }  // lie where the matrix does
   std::size_t bytes() const { return panels_.bytes() + bias_.bytes(); }
 
   // Of a weight with dense columns: has it neither NaN nor infinity? Not known (true) of others.
   bool finite() const { return finite_; }
 
   // x: [rows, d_in], any strides -> out: [rows, width] = x weightᵀ + bias, rows dense, any floating
-  // type. Every element is one chain over d_in ascending in fixed blocks, whatever the threads.
-  // `finish(row_begin, row_end)`, when given, is called for rows that are complete, while they are
-  // still in the cache.
-  using Finish = void (*)(const void* context, dim_t row_begin, dim_t row_end);
-  void apply(const TensorView& x, const MutableTensorView& out, Finish finish = nullptr,
-             const void* context = nullptr) const;
-
-  // out: [rows, width] += x weightᵀ + bias, elements of `steps`; the same chain, which begins with
-  // what is there.
-  void apply_adding(const TensorView& x, const MutableTensorView& out) const;
+  // type, and then the epilogue. Every element is one chain over d_in ascending in fixed blocks,
+  // whatever the threads.
+  void apply(const TensorView& x, const MutableTensorView& out,
+             const Epilogue& epilogue = {}) const;
 
  private:
-  struct Epilogue {
-    bool add = false;
-    Finish finish = nullptr;
-    const void* context = nullptr;
-  };
   template <typename T>
   T* take_panels(dim_t columns);
   template <typename T>

@@ -72,11 +72,12 @@ void add_outer_products(const Projection& forward, const MutableTensorView& dwei
   PackedLinear columns(transpose(forward.x, 0, 1), {}, forward.dy.dtype(),
                        workspace.lend(Workspace::panels));
   const bool finite = columns.finite();
-  if (finite) columns.apply_adding(across, dweight);
+  if (finite) columns.apply(across, dweight, Epilogue::add());
   workspace.give_back(Workspace::panels, std::move(columns).release());
   if (finite) return;
   const Tensor clean = without_rows(forward.x, nonzero_rows(forward.dy));
-  PackedLinear(transpose(clean, 0, 1), {}, forward.dy.dtype()).apply_adding(across, dweight);
+  PackedLinear(transpose(clean, 0, 1), {}, forward.dy.dtype())
+      .apply(across, dweight, Epilogue::add());
 }
 
 void add_bias_gradient(const Projection& forward, const ProjectionGradients& gradients) {
@@ -103,7 +104,7 @@ void add_textbook_products(const Projection& forward, const MutableTensorView& d
 void project_backward(const Projection& forward, const ProjectionGradients& gradients) {
   if (gradients.dx.numel() > 0) {
     PackedLinear(transpose(forward.weight, 0, 1), {}, forward.dy.dtype())
-        .apply(forward.dy, gradients.dx, gradients.finish, gradients.context);
+        .apply(forward.dy, gradients.dx, gradients.epilogue);
   }
   if (gradients.dweight.numel() > 0) add_outer_products(forward, gradients.dweight);
   add_bias_gradient(forward, gradients);

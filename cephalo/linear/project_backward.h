@@ -17,10 +17,7 @@ struct ProjectionGradients {
   MutableTensorView dx;       // [rows, d_in], dense rows, any floating type: written
   MutableTensorView dweight;  // [width, d_in], dense, dy's type: added to
   MutableTensorView dbias;    // [width], dense, dy's type: added to
-  // Called for rows of dx that are complete, while they are still in the cache; or null. The
-  // textbook does not call it.
-  PackedLinear::Finish finish = nullptr;
-  const void* context = nullptr;
+  Epilogue epilogue = {};     // of the product that is dx; the textbook has none
 };
 
 //   dx = dy weight,  dweight += dyᵀ x,  dbias += Σ dy over rows

@@ -1,5 +1,7 @@
 #include "cephalo/model/block.h"
 
+#include "cephalo/linear/ops.h"
+
 namespace cephalo {
 namespace {
 
@@ -13,7 +15,7 @@ MutableTensorView as_sequences(const MutableTensorView& rows, const BlockCall& c
 MutableTensorView enter_branch(const BlockCall& call, std::uint32_t place,
                                const BlockScratch& scratch, const MutableTensorView& dx) {
   if (call.dropout.probability == 0.0) return dx;
-  scratch.dropped.copy_from(dx);
+  ops::copy(dx, scratch.dropped);
   drop_rows(call.dropout, place, scratch.dropped);
   return scratch.dropped;
 }

@@ -5,7 +5,7 @@
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/views.h"
-#include "cephalo/linear/packed_linear.h"
+#include "cephalo/linear/ops.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/model/gpt_layers.h"
 #include "cephalo/model/gpt_pass.h"
@@ -27,9 +27,9 @@ void check_cache(const GptLayers& model, const GptCache& cache) {
 
 // rows: [batch · tokens, width] -> the last row of each sequence: [batch, width]
 Tensor last_rows(const TensorView& rows, dim_t batch, dim_t tokens) {
-  Tensor last = Tensor::empty({batch, rows.dim(1)}, rows.dtype());
+  Tensor last = Tensor::empty({batch, rows.dim(1)}, rows.dtype(), rows.device());
   for (dim_t b = 0; b < batch; ++b) {
-    last.mutable_view()[b].copy_from(rows[(b + 1) * tokens - 1]);
+    ops::copy(rows[(b + 1) * tokens - 1], last.mutable_view()[b]);
   }
   return last;
 }
@@ -59,9 +59,9 @@ Tensor Gpt::operator()(const TensorView& ids, const GptCall& call) const {
   const TensorView rows = call.last_only ? TensorView(last) : TensorView(normed);
   Tensor logits = Tensor::empty({rows.dim(0), o.vocab_size}, o.dtype);
   if (model.packed_head) {
-    model.packed_head->apply(rows, logits);
+    ops::linear(*model.packed_head, rows, logits);
   } else {
-    PackedLinear(model.head_weight(), {}, o.dtype).apply(rows, logits);
+    ops::linear(PackedLinear(model.head_weight(), {}, o.dtype), rows, logits);
   }
   return std::move(logits).reshaped(shape);
 }

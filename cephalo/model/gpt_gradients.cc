@@ -1,8 +1,5 @@
-#include <cstring>
-#include <iterator>
-
 #include "cephalo/core/fail.h"
-#include "cephalo/core/parallel.h"
+#include "cephalo/linear/ops.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/model/gpt_layers.h"
 
@@ -53,13 +50,7 @@ GptGradients& GptGradients::operator=(GptGradients&&) noexcept = default;
 GptGradients::~GptGradients() = default;
 
 void GptGradients::zero() {
-  const std::vector<MutableTensorView>& all = stored_->all;
-  double numbers = 0.0;
-  for (const MutableTensorView& t : all) numbers += static_cast<double>(t.numel());
-  parallel_for(Region{std::ssize(all), numbers}, [&](dim_t k, std::byte*) {
-    const MutableTensorView& t = all[static_cast<std::size_t>(k)];
-    std::memset(t.mutable_data(), 0, t.bytes());
-  });
+  ops::zero(stored_->all);
 }
 
 const std::vector<MutableTensorView>& GptGradients::tensors() const {

@@ -1,10 +1,10 @@
 #include "cephalo/model/gpt_pass.h"
 
-#include <cstring>
 #include <optional>
 
 #include "cephalo/core/fail.h"
 #include "cephalo/core/random.h"
+#include "cephalo/linear/ops.h"
 
 namespace cephalo {
 
@@ -94,7 +94,7 @@ void GptPass::backward(const TensorView& dnormed, GptGradientTensors& gradients)
   BlockScratch scratch{take({rows, o.d_model}),
                        options_.dropout > 0.0 ? take({rows, o.d_model}) : MutableTensorView(),
                        take({rows, o.d_mlp})};
-  std::memset(dx.mutable_data(), 0, dx.bytes());
+  ops::zero(dx);
   model_.norm.backward({last_, moments_, dnormed, dx, gradients.norm.weight, gradients.norm.bias});
   for (std::size_t l = frames_.size(); l-- > 0;) {
     model_.blocks[l].backward(block_call(l), frames_[l], scratch, dx, gradients.blocks[l]);

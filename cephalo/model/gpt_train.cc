@@ -5,8 +5,7 @@
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/views.h"
-#include "cephalo/linear/packed_linear.h"
-#include "cephalo/linear/project_backward.h"
+#include "cephalo/linear/ops.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/model/gpt_layers.h"
 #include "cephalo/model/gpt_pass.h"
@@ -22,7 +21,7 @@ double for_logits(const PackedLinear& head, const TensorView& normed,
   for (dim_t first = 0; first < normed.dim(0); first += kLogitRows) {
     const dim_t end = std::min(normed.dim(0), first + kLogitRows);
     const MutableTensorView logits = memory.slice(0, 0, end - first);
-    head.apply(normed.slice(0, first, end), logits);
+    ops::linear(head, normed.slice(0, first, end), logits);
     sum += step(first, logits);
   }
   return sum;
@@ -75,8 +74,8 @@ double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradien
       [&](dim_t first, const MutableTensorView& logits) {
         const double share = loss(first, logits);
         const dim_t end = first + logits.dim(0);
-        back.apply(logits, dnormed.slice(0, first, end));
-        project_backward({normed.slice(0, first, end), weight, logits}, {{}, to.head, {}});
+        ops::linear(back, logits, dnormed.slice(0, first, end));
+        ops::linear_backward({normed.slice(0, first, end), weight, logits}, {{}, to.head, {}});
         return share;
       });
   pass.backward(dnormed, to);

@@ -1,49 +1,13 @@
 #include "cephalo/model/mlp.h"
 
-#include "cephalo/core/cpu.h"
 #include "cephalo/core/fail.h"
-#include "cephalo/kernels/tables.h"
-#include "cephalo/linear/project_backward.h"
+#include "cephalo/linear/ops.h"
 
 namespace cephalo {
 namespace {
 
-// Rows that a product has just finished pass through the activation while they are in the cache.
-struct Activate {
-  bool erf;
-  TensorView hidden;
-  MutableTensorView active;
-
-  template <typename T>
-  void rows(dim_t begin, dim_t end) const {
-    const dim_t width = hidden.dim(1);
-    kernels::model_kernels<T>(current_isa())
-        .gelu(hidden.data_as<T>() + begin * width, (end - begin) * width, erf,
-              active.mutable_data_as<T>() + begin * width);
-  }
-};
-
-// And back: dhidden = dactive · activation'(hidden), in place.
-struct Deactivate {
-  bool erf;
-  TensorView hidden;
-  MutableTensorView dhidden;
-
-  template <typename T>
-  void rows(dim_t begin, dim_t end) const {
-    const dim_t width = hidden.dim(1);
-    T* dactive = dhidden.mutable_data_as<T>() + begin * width;
-    kernels::model_kernels<T>(current_isa())
-        .gelu_backward(hidden.data_as<T>() + begin * width, dactive, (end - begin) * width, erf,
-                       dactive);
-  }
-};
-
-template <typename Step>
-void finish(const void* context, dim_t begin, dim_t end) {
-  const auto& step = *static_cast<const Step*>(context);
-  step.hidden.dtype() == DType::f64 ? step.template rows<double>(begin, end)
-                                    : step.template rows<float>(begin, end);
+Gelu form_of(Activation activation) {
+  return activation == Activation::gelu_erf ? Gelu::erf : Gelu::tanh;
 }
 
 }  // namespace
@@ -75,21 +39,19 @@ Tensor Mlp::operator()(const TensorView& x) const {
 }
 
 void Mlp::forward_into(const Packed& packed, const Rows& rows) const {
-  const Activate activate{activation == Activation::gelu_erf, rows.hidden, rows.active};
-  packed.fc.apply(rows.x, rows.hidden, finish<Activate>, &activate);
-  packed.proj.apply(rows.active, rows.y);
+  ops::linear(packed.fc, rows.x, rows.hidden, Epilogue::gelu(form_of(activation), rows.active));
+  ops::linear(packed.proj, rows.active, rows.y);
 }
 
 void Mlp::backward(const BackwardRows& rows, const Gradients& gradients) const {
   //   y = active projᵀ + proj_bias   ←  dactive, dproj_weight, dproj_bias
   //   active = activation(hidden)    ←  dhidden, in the same memory
-  const Deactivate deactivate{activation == Activation::gelu_erf, rows.hidden, rows.dhidden};
-  project_backward(
-      {rows.active, proj_weight, rows.dy},
-      {rows.dhidden, gradients.proj_weight, gradients.proj_bias, finish<Deactivate>, &deactivate});
+  ops::linear_backward({rows.active, proj_weight, rows.dy},
+                       {rows.dhidden, gradients.proj_weight, gradients.proj_bias,
+                        Epilogue::gelu_back(form_of(activation), rows.hidden)});
   //   hidden = x fcᵀ + fc_bias       ←  dx, dfc_weight, dfc_bias
-  project_backward({rows.x, fc_weight, rows.dhidden},
-                   {rows.dx, gradients.fc_weight, gradients.fc_bias});
+  ops::linear_backward({rows.x, fc_weight, rows.dhidden},
+                       {rows.dx, gradients.fc_weight, gradients.fc_bias});
 }
 
 }  // namespace cephalo

@@ -1,13 +1,7 @@
 #include "cephalo/train/loss.h"
 
-#include <cmath>
-#include <vector>
-
-#include "cephalo/core/cpu.h"
 #include "cephalo/core/fail.h"
-#include "cephalo/core/ops.h"
-#include "cephalo/core/parallel.h"
-#include "cephalo/kernels/tables.h"
+#include "cephalo/linear/ops.h"
 
 namespace cephalo {
 namespace {
@@ -42,87 +36,20 @@ dim_t check_targets(const char* function, const std::int64_t* targets, dim_t row
   return counted;
 }
 
-// One row that the kernel leaves alone, in float64: NaN and infinities where they belong.
-template <typename T>
-double plain_row(const T* logits, dim_t vocab_size, std::int64_t target, double factor, T* dlogits,
-                 double* scores) {
-  double* weights = scores + vocab_size;
-  for (dim_t id = 0; id < vocab_size; ++id) scores[id] = logits[id];
-  const double lse = softmax_row(scores, vocab_size, weights);
-  const double loss = lse - scores[target];
-  if (dlogits == nullptr) return loss;
-  weights[target] -= 1.0;
-  for (dim_t id = 0; id < vocab_size; ++id) dlogits[id] = static_cast<T>(weights[id] * factor);
-  return loss;
-}
-
-// A row of any strides as dense memory: its own, or a buffer.
-template <typename T>
-class DenseRow {
- public:
-  DenseRow(const MutableTensorView& row, T* buffer)
-      : row_(row), dense_(row.strides()[0] == 1 ? row.mutable_data_as<T>() : buffer) {}
-  T* data() const { return dense_; }
-  void read() const {
-    each([](T& there, T& here) { here = there; });
-  }
-  void write() const {
-    each([](T& there, T& here) { there = here; });
-  }
-
- private:
-  template <typename Move>
-  void each(Move move) const {
-    if (row_.strides()[0] == 1) return;
-    T* there = row_.mutable_data_as<T>();
-    for (dim_t k = 0; k < row_.dim(0); ++k) move(there[k * row_.strides()[0]], dense_[k]);
-  }
-  const MutableTensorView& row_;
-  T* dense_;
-};
-
-template <typename T>
-double sum_over_rows(const TensorView& logits, const std::int64_t* targets, double factor,
-                     const MutableTensorView& dlogits, std::int64_t ignore_index) {
-  const dim_t vocab_size = logits.dim(1);
-  const bool with_gradient = dlogits.numel() > 0;
-  const auto& kernels = kernels::train_kernels<T>(current_isa());
-  std::vector<double> losses(static_cast<std::size_t>(logits.dim(0)), 0.0);
-  constexpr double kFlopsPerLogit = 4.0;  // mostly exp
-  const Region region{logits.dim(0), kFlopsPerLogit * static_cast<double>(logits.numel()),
-                      4 * static_cast<std::size_t>(vocab_size) * sizeof(double)};
-  parallel_for(region, [&](dim_t row, std::byte* scratch) {
-    const std::int64_t target = targets[row];
-    const TensorView given = logits[row];
-    const MutableTensorView from(const_cast<void*>(given.data()), given.dtype(), given.shape(),
-                                 given.strides());  // only read
-    const MutableTensorView to = with_gradient ? dlogits[row] : from;
-    if (target == ignore_index) {
-      if (with_gradient) to.fill(0.0);
-      return;
-    }
-    auto* room = reinterpret_cast<double*>(scratch);
-    const DenseRow<T> in(from, reinterpret_cast<T*>(room + 2 * vocab_size));
-    const DenseRow<T> out(to, reinterpret_cast<T*>(room + 3 * vocab_size));
-    in.read();
-    T* gradient = with_gradient ? out.data() : nullptr;
-    double& loss = losses[static_cast<std::size_t>(row)];
-    loss = kernels.cross_entropy(in.data(), vocab_size, target, static_cast<T>(factor), gradient);
-    if (std::isnan(loss)) {
-      loss = plain_row<T>(in.data(), vocab_size, target, factor, gradient, room);
-    }
-    if (with_gradient) out.write();
-  });
-  double sum = 0.0;
-  for (const double loss : losses) sum += loss;
-  return sum * factor;
-}
-
-double run(const TensorView& logits, const std::int64_t* targets, double factor,
+// targets: int64. The rows' losses are added in their order.
+double run(const TensorView& logits, const TensorView& targets, double factor,
            const MutableTensorView& dlogits, std::int64_t ignore_index) {
-  return logits.dtype() == DType::f64
-             ? sum_over_rows<double>(logits, targets, factor, dlogits, ignore_index)
-             : sum_over_rows<float>(logits, targets, factor, dlogits, ignore_index);
+  Tensor losses = Tensor::empty({logits.dim(0)}, DType::f64, logits.device());
+  ops::cross_entropy({.logits = logits,
+                      .targets = targets,
+                      .ignore_index = ignore_index,
+                      .factor = factor,
+                      .losses = losses,
+                      .dlogits = dlogits});
+  double sum = 0.0;
+  const auto* loss = losses.data_as<double>();
+  for (dim_t row = 0; row < losses.dim(0); ++row) sum += loss[row];
+  return sum * factor;
 }
 
 }  // namespace
@@ -138,7 +65,7 @@ double cross_entropy(const TensorView& logits, const TensorView& targets,
     if (dlogits.numel() > 0) dlogits.fill(0.0);
     return 0.0;
   }
-  return run(logits, id, 1.0 / static_cast<double>(counted), dlogits, ignore_index);
+  return run(logits, ids, 1.0 / static_cast<double>(counted), dlogits, ignore_index);
 }
 
 double cross_entropy_share(const TensorView& logits, const TensorView& targets, dim_t count,
@@ -149,7 +76,7 @@ double cross_entropy_share(const TensorView& logits, const TensorView& targets, 
   const Tensor ids = Tensor::copy(targets, DType::i64);
   const auto* id = ids.data_as<std::int64_t>();
   check_targets(kName, id, logits.dim(0), logits.dim(1), ignore_index);
-  return run(logits, id, 1.0 / static_cast<double>(count), dlogits, ignore_index);
+  return run(logits, ids, 1.0 / static_cast<double>(count), dlogits, ignore_index);
 }
 
 }  // namespace cephalo

@@ -7,7 +7,7 @@
 
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
-#include "cephalo/linear/packed_linear.h"
+#include "cephalo/linear/ops.h"
 
 namespace cephalo {
 
@@ -61,7 +61,7 @@ Tensor Recording::value_norms(dim_t layer) const {
   for (dim_t head = 0; head < num_heads(); ++head) {
     const PackedLinear w_out(out.slice(1, head * v_dim, (head + 1) * v_dim), {}, out.dtype());
     Tensor moved = Tensor::empty({tokens(), out.dim(0)}, out.dtype());
-    w_out.apply(h.v[0][head / sharing], moved);
+    ops::linear(w_out, h.v[0][head / sharing], moved);
     for (dim_t j = 0; j < tokens(); ++j) {
       double square = 0.0;
       const TensorView row = moved[j];

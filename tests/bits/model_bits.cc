@@ -22,7 +22,7 @@ void add_linear(Bits& bits) {
       Tensor y = Tensor::empty({s[0], s[2]}, steps);
       packed.apply(x, y);
       Tensor sum = normal({s[0], s[2]}, 74, steps);
-      packed.apply_adding(x, sum);
+      packed.apply(x, sum, Epilogue::add());
       bits.add(std::string("linear/") + cephalo::name(steps) + "/" + std::to_string(s[0]) + "x" +
                    std::to_string(s[1]) + "x" + std::to_string(s[2]),
                y, sum);

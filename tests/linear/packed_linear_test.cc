@@ -238,7 +238,7 @@ TEST(PackedLinearTest, adding_begins_with_what_is_there_for_any_number_of_thread
     for (const int count : {1, 2, 3, 7}) {
       const UseThreads limit(count);
       Tensor sum = Tensor::copy(before, steps);
-      linear.apply_adding(transpose(x, 0, 1), sum.mutable_view());
+      linear.apply(transpose(x, 0, 1), sum.mutable_view(), Epilogue::add());
       if (count == 1) {
         const Product plain = plain_product(transpose(x, 0, 1), transpose(weight, 0, 1), {});
         for (dim_t k = 0; k < sum.numel(); ++k) {

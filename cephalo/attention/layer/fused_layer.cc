@@ -5,6 +5,7 @@
 
 #include "cephalo/attention/layer/row_rotation.h"
 #include "cephalo/core/views.h"
+#include "cephalo/linear/ops.h"
 #include "cephalo/linear/workspace.h"
 
 namespace cephalo {
@@ -12,10 +13,6 @@ namespace {
 
 DType steps_of(const Parameters& parameters) {
   return compute_type(parameters.dtype());
-}
-
-void turn_finished(const void* rotation, dim_t begin, dim_t end) {
-  static_cast<const RowRotation*>(rotation)->turn_rows(begin, end);
 }
 
 // Where q, k and v lie after the projection, as heads, with the memory that holds them.
@@ -55,7 +52,7 @@ class FusedLayer {
     engine_.attend(problem_, heads);
     // 6  PROJECT
     if (sizes_.out_proj) {
-      packed_.out->apply(context, output);
+      ops::linear(*packed_.out, context, output);
     } else if (context.data() != output.data()) {
       output.copy_from(context);
     }
@@ -130,8 +127,10 @@ class FusedLayer {
 
   void apply(const PackedLinear& linear, const TensorView& x, const MutableTensorView& to,
              std::optional<RowRotation> rotation) const {
-    if (rotation) rotation->build_table();
-    linear.apply(x, to, rotation ? turn_finished : nullptr, rotation ? &*rotation : nullptr);
+    if (!rotation) return ops::linear(linear, x, to);
+    rotation->build_table();
+    const Rotation turn = rotation->rotation();
+    ops::linear(linear, x, to, Epilogue::rotate(turn));
   }
 
   std::optional<RowRotation> rotation_of(const Projected& in, const BoundMask& mask, bool q,

@@ -6,6 +6,7 @@
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/layer/fused_layer.h"
 #include "cephalo/attention/layer/row_rotation.h"
+#include "cephalo/linear/ops.h"
 #include "cephalo/linear/project_backward.h"
 #include "cephalo/linear/workspace.h"
 
@@ -111,7 +112,7 @@ class LayerBackward {
       RowRotation rotation(*rotary_, sizes_.head_dim, RowRotation::Direction::back);
       rotation.add({heads, shift});
       rotation.build_table();
-      rotation.turn_all_rows();
+      ops::rotate(rotation.rotation());
     }
   }
 

@@ -1,4 +1,4 @@
-#include "cephalo/train/elementwise.h"
+#include "cephalo/train/step_checks.h"
 
 #include "cephalo/core/fail.h"
 

@@ -59,9 +59,4 @@ void for_runs(const std::array<TensorView, N>& tensors, double flops_per_element
   });
 }
 
-// What every optimiser asks of a parameter and its gradient.
-void check_step(const char* function, const TensorView& parameter, const TensorView& gradient);
-// A running mean of an earlier step: the shape and type of its parameter.
-void check_state(const char* function, const TensorView& parameter, const TensorView& state);
-
 }  // namespace cephalo
