@@ -169,26 +169,76 @@ TEST(PackedLinearTest, the_same_bits_for_any_number_of_threads_and_any_rows_besi
   }
 }
 
-TEST(PackedLinearTest, every_row_is_finished_once_when_it_is_complete) {
-  const Tensor x = normal({450, 400}, 1);
-  const PackedLinear linear(normal({70, 400}, 2), {}, DType::f32);
-  Tensor plain = Tensor::empty({450, 70});
-  linear.apply(x, plain.mutable_view());
-  struct Seen {
-    Tensor out = Tensor::zeros({450, 70});
-    Tensor finished = Tensor::zeros({450, 70});
-    std::vector<int> times = std::vector<int>(450, 0);
-  } seen;
-  linear.apply(
-      x, seen.out.mutable_view(),
-      [](const void* context, dim_t begin, dim_t end) {
-        auto* to = const_cast<Seen*>(static_cast<const Seen*>(context));
-        for (dim_t r = begin; r < end; ++r) ++to->times[static_cast<std::size_t>(r)];
-        to->finished.mutable_view().slice(0, begin, end).copy_from(to->out.slice(0, begin, end));
-      },
-      &seen);
-  EXPECT_EQ(seen.times, std::vector<int>(450, 1));
-  EXPECT_TRUE(same_bits(seen.finished, plain));
+// Many rows, so that they are finished in several blocks; few, so that columns could be shared out.
+TEST(PackedLinearTest, an_epilogue_works_on_rows_of_the_same_product) {
+  for (const DType steps : {DType::f32, DType::f64}) {
+    for (const dim_t rows : {450, 3}) {
+      const Tensor x = normal({rows, 400}, 1, steps);
+      const PackedLinear linear(normal({72, 400}, 2, steps), normal({72}, 3, steps), steps);
+      Tensor plain = Tensor::empty({rows, 72}, steps);
+      linear.apply(x, plain.mutable_view());
+      for (const Gelu form : {Gelu::tanh, Gelu::erf}) {
+        Tensor out = Tensor::empty({rows, 72}, steps);
+        Tensor active = Tensor::empty({rows, 72}, steps);
+        linear.apply(x, out.mutable_view(), Epilogue::gelu(form, active));
+        EXPECT_TRUE(same_bits(out, plain));
+        Tensor expected = Tensor::empty({rows, 72}, steps);
+        finish_rows(Epilogue::gelu(form, expected), plain, 0, rows);
+        EXPECT_TRUE(same_bits(active, expected));
+        EXPECT_FALSE(same_bits(active, plain));
+
+        const Tensor hidden = normal({rows, 72}, 4, steps);
+        linear.apply(x, out.mutable_view(), Epilogue::gelu_back(form, hidden));
+        expected = Tensor::copy(plain);
+        finish_rows(Epilogue::gelu_back(form, hidden), expected, 0, rows);
+        EXPECT_TRUE(same_bits(out, expected));
+        EXPECT_FALSE(same_bits(out, plain));
+      }
+    }
+  }
+}
+
+TEST(PackedLinearTest, heads_are_turned_in_the_rows_of_the_same_product) {
+  const std::int64_t shifts[] = {5, 0};
+  const Tensor x = normal({450, 40}, 1);
+  const PackedLinear linear(normal({24, 40}, 2), {}, DType::f32);
+  Tensor expected = Tensor::empty({450, 24});
+  linear.apply(x, expected.mutable_view());
+  Tensor out = Tensor::empty({450, 24});
+  // Two sequences, and heads of 8 in columns [8, 24).
+  const auto turning = [&](Tensor& rows) {
+    Rotation rotation;
+    rotation.base = 10000.0;
+    rotation.half = 4;
+    rotation.parts[0] = {
+        {rows.mutable_data_as<float>() + 8, DType::f32, {2, 2, 225, 8}, {225 * 24, 8, 24, 1}},
+        TensorView(shifts, {2})};
+    rotation.count = 1;
+    return rotation;
+  };
+  const Rotation of_out = turning(out);
+  linear.apply(x, out.mutable_view(), Epilogue::rotate(of_out));
+  turn_rows(turning(expected), 0, 450);
+  EXPECT_TRUE(same_bits(out, expected));
+  // The first token of the first sequence stands at 5: pair 0 of its first head by 5 radians.
+  const Tensor plain = [&] {
+    Tensor t = Tensor::empty({450, 24});
+    linear.apply(x, t.mutable_view());
+    return t;
+  }();
+  EXPECT_NEAR(out.at({0, 8}), plain.at({0, 8}) * std::cos(5.0) - plain.at({0, 12}) * std::sin(5.0),
+              1e-6);
+  EXPECT_EQ(out.at({225, 8}), plain.at({225, 8}));  // the second one's at 0
+  EXPECT_EQ(out.at({0, 7}), plain.at({0, 7}));
+}
+
+TEST(PackedLinearTest, an_epilogue_wants_a_result_of_the_products_type) {
+  const PackedLinear linear(normal({8, 4}, 1), {}, DType::f32);
+  Tensor out = Tensor::zeros({2, 8}, DType::bf16);
+  EXPECT_EQ(error_of([&] {
+              linear.apply(normal({2, 4}, 2), out, Epilogue::add());
+            }),
+            "linear: an epilogue works on a result of float32, not bfloat16");
 }
 
 TEST(PackedLinearTest, nan_and_infinity_stay_in_their_row_and_column) {
