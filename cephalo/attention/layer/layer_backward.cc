@@ -31,7 +31,7 @@ class LayerBackward {
         pass_(pass),
         rotary_(rotary),
         gradients_(gradients),
-        project_backward_(pass.textbook ? project_backward_reference : project_backward),
+        project_backward_(pass.textbook ? project_backward_reference : ops::linear_backward),
         steps_(gradients.dy.dtype()) {}
 
   void run() {
