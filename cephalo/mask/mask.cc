@@ -295,7 +295,7 @@ Mask causal(std::vector<dim_t> prefix) {
   return mask;
 }
 
-Mask causal(const TensorView& prefix) {
+Mask causal_from(const TensorView& prefix) {
   check_numbers(DevicePart::Role::prefix, prefix);
   if (prefix.device().is_host()) return causal(numbers_of(prefix));
   return from_device({{DevicePart::Role::prefix, prefix}});
@@ -323,13 +323,13 @@ Mask lengths(std::vector<dim_t> kv, std::vector<dim_t> q) {
   return mask;
 }
 
-Mask lengths(const TensorView& kv) {
+Mask lengths_from(const TensorView& kv) {
   check_numbers(DevicePart::Role::kv_lengths, kv);
   if (kv.device().is_host()) return lengths(numbers_of(kv));
   return from_device({{DevicePart::Role::kv_lengths, kv}});
 }
 
-Mask lengths(const TensorView& kv, const TensorView& q) {
+Mask lengths_from(const TensorView& kv, const TensorView& q) {
   check_numbers(DevicePart::Role::kv_lengths, kv);
   check_numbers(DevicePart::Role::q_lengths, q);
   const Device device = common_device("lengths", {{"kv", kv}, {"q", q}});
@@ -374,7 +374,7 @@ Mask alibi(std::vector<float> slopes) {
   return mask;
 }
 
-Mask alibi(const TensorView& slopes) {
+Mask alibi_from(const TensorView& slopes) {
   require_type(slopes.dtype() == DType::f32, "alibi: slopes are {}, float32 is needed",
                name(slopes.dtype()));
   require(slopes.rank() == 1, "alibi: slopes {} must be [num_heads]", slopes.shape());

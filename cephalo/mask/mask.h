@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -88,13 +89,22 @@ Mask operator&(const Mask& a, const Mask& b);
 
 // Where a function below takes lists or tensors of numbers: int32 or int64 [batch] or [1], slopes
 // float32 [num_heads]. A tensor of the host is read at once, one of a device becomes a DevicePart.
+// The tensors' are templates, so that {} stays a list.
+template <typename T>
+concept NumbersTensor = std::convertible_to<const T&, TensorView>;
+Mask causal_from(const TensorView& prefix);
+Mask lengths_from(const TensorView& kv);
+Mask lengths_from(const TensorView& kv, const TensorView& q);
+Mask alibi_from(const TensorView& slopes);
 
 Mask positions(Align align, dim_t offset = 0);
 
 // j <= p(i), or j < prefix: one prefix for all sequences or one per batch.
 Mask causal(dim_t prefix = 0);
 Mask causal(std::vector<dim_t> prefix);
-Mask causal(const TensorView& prefix);
+Mask causal(const NumbersTensor auto& prefix) {
+  return causal_from(prefix);
+}
 
 // p(i) − left <= j <= p(i) + right, both ends inside; `unlimited` for no bound.
 Mask window(dim_t left, dim_t right);
@@ -102,8 +112,12 @@ Mask window(dim_t left, dim_t right);
 // j < kv[b] and i < q[b].
 Mask lengths(std::vector<dim_t> kv);
 Mask lengths(std::vector<dim_t> kv, std::vector<dim_t> q);
-Mask lengths(const TensorView& kv);
-Mask lengths(const TensorView& kv, const TensorView& q);
+Mask lengths(const NumbersTensor auto& kv) {
+  return lengths_from(kv);
+}
+Mask lengths(const NumbersTensor auto& kv, const NumbersTensor auto& q) {
+  return lengths_from(kv, q);
+}
 
 // Equal ids >= 0 see each other. ids: int32 or int64 [tokens] or [batch, tokens]; copied,
 // unless they lie on a device.
@@ -122,7 +136,9 @@ Mask bias(Tensor&& t);
 
 // Adds −slopes[h] · |p(i) − j|; slopes >= 0, one per head. alibi_slopes gives the paper's.
 Mask alibi(std::vector<float> slopes);
-Mask alibi(const TensorView& slopes);
+Mask alibi(const NumbersTensor auto& slopes) {
+  return alibi_from(slopes);
+}
 std::vector<float> alibi_slopes(dim_t num_heads);
 
 }  // namespace cephalo
