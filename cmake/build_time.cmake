@@ -1,0 +1,49 @@
+# What makes a build from nothing short; none of it changes a result.
+
+# Headers that most sources include are parsed once for each target. ccache and the like keep whole
+# objects and would miss all of them, so there it is off; and where clang-tidy reads other compilers'
+# commands (make lint).
+if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED CMAKE_DISABLE_PRECOMPILE_HEADERS)
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
+endif()
+set(standard_headers <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory>
+                     <numeric> <optional> <set> <span> <string> <string_view> <utility> <vector>)
+
+# optimise_less(TARGET): it parses, checks and prints; what takes time is elsewhere.
+function(optimise_less target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
+# Sources of the library of which the same is true: names, settings, files' headers, drawings.
+set(sources_without_arithmetic
+  cephalo/io/config_keys.cc
+  cephalo/io/json_members.cc
+  cephalo/io/safetensors_index.cc
+  cephalo/attention/layer/layer_config.cc
+  cephalo/model/builtin.cc
+  cephalo/model/families.cc
+  cephalo/model/file_names.cc
+  cephalo/model/gpt_config.cc
+  cephalo/model/gpt_file.cc
+  cephalo/model/gpt_options.cc
+  cephalo/model/gpt_options_json.cc
+  cephalo/model/presets.cc
+  cephalo/model/text_model.cc
+  cephalo/train/best_model.cc
+  cephalo/train/checkpoint.cc
+  cephalo/train/history.cc
+  cephalo/train/run_folder.cc
+  cephalo/train/trainer_json.cc
+  cephalo/view/picture_svg.cc
+  cephalo/view/split_shapes.cc
+  cephalo/view/split_svg.cc
+  cephalo/view/split_text.cc
+  cephalo/learn/exercise.cc
+  cephalo/learn/exercise_mistakes.cc
+  cephalo/learn/ladder.cc
+  cephalo/learn/pipeline.cc
+  cephalo/c_api.cc
+  cephalo/c_api_support.cc
+  cephalo/c_api_train.cc)
+set_source_files_properties(${sources_without_arithmetic} PROPERTIES
+                            COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
