@@ -11,8 +11,8 @@ namespace cephalo {
 // What speaks of sequences, heads or tokens is the whole's: lengths, prefixes, documents' ids,
 // slopes of alibi, tokens of row_sums; and so are positions, windows and the counters of dropout.
 // What has a number for every pair or row is the rectangle's own: q, k, v, context, lse, weights,
-// gradients, and in the mask keep, drop and bias. Indices in calls and messages count from the
-// rectangle's beginning.
+// gradients, and in the mask keep, drop and bias. Indices in calls count from the rectangle's
+// beginning.
 //
 // A rectangle that lacks keys of the whole has a softmax of its own: context and lse are those of
 // the keys at hand. The whole's are lse = log Σ exp(lse_r) and context = Σ exp(lse_r − lse)
