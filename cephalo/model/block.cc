@@ -29,13 +29,13 @@ void Block::forward(const BlockCall& call, const BlockFrame& frame, const Tensor
   CallOptions attending;
   attending.cache = call.cache;
   attending.call = call.call;
-  attending.drop = frame.saved != nullptr;
+  attending.drop = call.dropout.probability > 0.0;
   attending.place.batch = call.part;
   const MutableTensorView normed = as_sequences(frame.normed_1, call);
   const MutableTensorView middle = as_sequences(frame.middle, call);
   if (call.on_attention != nullptr) (*call.on_attention)(call.layer, normed);
   if (frame.saved != nullptr) {
-    attention.forward_train_into(normed, middle, *frame.saved, attending, KeepInput::borrow);
+    attention.forward_train_into(normed, middle, *frame.saved, attending, frame.keep);
   } else {
     attention.forward_into(normed, middle, attending);
   }

@@ -13,7 +13,8 @@ namespace cephalo {
 
 // Where one block's tensors lie: rows = batch · tokens, all dense. On a pass that goes back each
 // block has its own; otherwise blocks share them, `active` lies where `hidden` does, and there are
-// no moments.
+// no moments. What attention keeps is a question of its own: the way back needs it, and so does
+// whoever looks at the weights afterwards.
 struct BlockFrame {
   MutableTensorView x;         // [rows, d_model]: what comes in
   MutableTensorView normed_1;  // [rows, d_model]
@@ -21,9 +22,10 @@ struct BlockFrame {
   MutableTensorView middle;    // [rows, d_model]: x after attention
   MutableTensorView normed_2;  // [rows, d_model]
   MutableTensorView moments_2;
-  MutableTensorView hidden;    // [rows, d_mlp]
-  MutableTensorView active;    // [rows, d_mlp]
-  SavedPass* saved = nullptr;  // attention's own; null: there is no way back
+  MutableTensorView hidden;          // [rows, d_mlp]
+  MutableTensorView active;          // [rows, d_mlp]
+  SavedPass* saved = nullptr;        // takes attention's own; null: not kept
+  KeepInput keep = KeepInput::copy;  // borrow: normed_1 lives as long as `saved`
 };
 
 // What one pass brings along for a block.

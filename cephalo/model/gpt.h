@@ -8,6 +8,7 @@
 
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/layer/multi_head.h"
+#include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/gpt_memory.h"
 #include "cephalo/model/gpt_options.h"
@@ -41,6 +42,9 @@ struct GptCall {
   GptCache* cache = nullptr;  // ids continue its sequences, and are kept there
   bool last_only = false;     // logits of the last token of each sequence: [batch, 1, vocab_size]
   int threads = 0;
+  // Takes what each attention layer worked with (q, k, v, lse), one pass for each layer; memory of
+  // older passes there is used again. Not with a cache.
+  std::vector<SavedPass>* saved = nullptr;
   // Sees what each attention layer is given, [batch, tokens, d_model], as the call goes on; with
   // attention(layer) that is all it takes to look at weights.
   std::function<void(dim_t layer, const TensorView& x)> on_attention = {};

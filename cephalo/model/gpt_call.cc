@@ -43,15 +43,21 @@ Tensor Gpt::operator()(const TensorView& ids, const GptCall& call) const {
   const dim_t batch = ids.rank() == 2 ? ids.dim(0) : 1;
   const dim_t tokens = ids.dim(-1);
   if (call.cache != nullptr) check_cache(model, *call.cache);
+  require(call.cache == nullptr || call.saved == nullptr,
+          "Gpt: saved takes what attention worked with on these ids alone; it does not go with a "
+          "cache");
   GptPass::check_length(o, call.cache != nullptr ? call.cache->tokens() : 0, tokens);
   Shape shape = ids.shape();
   if (call.last_only) shape[-1] = std::min<dim_t>(tokens, 1);
   shape.push_back(o.vocab_size);
-  if (numel(shape) == 0) return Tensor::empty(shape, o.dtype);
+  if (numel(shape) == 0) {
+    if (call.saved != nullptr) call.saved->clear();
+    return Tensor::empty(shape, o.dtype);
+  }
 
   const UseThreads limit(call.threads);
   PassMemory memory;
-  GptPass::Options options{.cache = call.cache};
+  GptPass::Options options{.saved = call.saved, .cache = call.cache};
   if (call.on_attention) options.on_attention = &call.on_attention;
   GptPass pass(model, view(checked, {batch, tokens}), options, memory);
   const MutableTensorView normed = pass.forward();

@@ -26,6 +26,7 @@ GptPass::GptPass(const GptLayers& model, const TensorView& ids, const Options& o
                checked_mul(options.batch.begin, ids.dim(1))} {
   memory_.begin();
   take_frames();
+  keep_attention();
 }
 
 // With a way back every block has a frame of its own, otherwise all share one.
@@ -34,7 +35,6 @@ void GptPass::take_frames() {
   const dim_t rows = ids_.numel();
   const bool keeps = options_.keeps;
   const std::size_t layers = model_.blocks.size();
-  if (keeps) memory_.saved(layers - 1);  // all of them, before any is pointed at
   frames_.resize(layers);
   for (std::size_t l = 0; l < layers; ++l) {
     BlockFrame& f = frames_[l];
@@ -51,11 +51,21 @@ void GptPass::take_frames() {
     if (!keeps) continue;
     f.moments_1 = take({rows, 2});
     f.moments_2 = take({rows, 2});
-    f.saved = &memory_.saved(l);
   }
   last_ = keeps ? take({rows, o.d_model}) : frames_[0].x;
   normed_ = keeps ? take({rows, o.d_model}) : frames_[0].normed_1;
   if (keeps) moments_ = take({rows, 2});
+}
+
+// A frame of its own outlives what attention keeps; a shared one is written by the next block.
+void GptPass::keep_attention() {
+  if (!options_.keeps && options_.saved == nullptr) return;
+  std::vector<SavedPass>& saved = options_.keeps ? memory_.saved() : *options_.saved;
+  saved.resize(frames_.size());
+  for (std::size_t l = 0; l < frames_.size(); ++l) {
+    frames_[l].saved = &saved[l];
+    frames_[l].keep = options_.keeps ? KeepInput::borrow : KeepInput::copy;
+  }
 }
 
 BlockCall GptPass::block_call(std::size_t layer) const {

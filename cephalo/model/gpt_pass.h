@@ -12,7 +12,10 @@ namespace cephalo {
 class GptPass {
  public:
   struct Options {
-    bool keeps = false;         // for a way back
+    bool keeps = false;  // everything, for a way back
+    // Takes what each attention layer worked with, for whoever looks at the weights; with `keeps`
+    // the memory has that already.
+    std::vector<SavedPass>* saved = nullptr;
     GptCache* cache = nullptr;  // ids continue its sequences
     double dropout = 0.0;
     std::uint64_t call = 0;
@@ -39,6 +42,7 @@ class GptPass {
 
  private:
   void take_frames();
+  void keep_attention();
   BlockCall block_call(std::size_t layer) const;
 
   const GptLayers& model_;

@@ -13,11 +13,6 @@ MutableTensorView PassMemory::take(const Shape& shape, DType dtype) {
   return {kept.mutable_view().mutable_data(), dtype, shape};
 }
 
-SavedPass& PassMemory::saved(std::size_t layer) {
-  if (saved_.size() <= layer) saved_.resize(layer + 1);
-  return saved_[layer];
-}
-
 std::size_t PassMemory::bytes() const {
   std::size_t total = 0;
   for (const Tensor& t : kept_) total += t.bytes();

@@ -13,7 +13,7 @@ class PassMemory {
   void begin() { next_ = 0; }
   // Values undefined; valid until the next begin() or clear().
   MutableTensorView take(const Shape& shape, DType dtype);
-  SavedPass& saved(std::size_t layer);
+  std::vector<SavedPass>& saved() { return saved_; }  // of attention, one for each layer
 
   std::size_t bytes() const;
   void clear();

@@ -14,12 +14,8 @@ namespace cephalo {
 Recording::Recording(const Gpt& model, const std::vector<std::int64_t>& ids, int threads)
     : model_(&model), ids_(ids), threads_(threads) {
   require(!ids.empty(), "Recording: there are no tokens to look at");
-  GptCall call{.last_only = true, .threads = threads};
-  call.on_attention = [&](dim_t layer, const TensorView& x) {
-    layers_.push_back(
-        model.attention(layer).forward_train(x, {.threads = threads, .drop = false}).saved);
-  };
-  logits_ = model(TensorView(ids_.data(), {tokens()}), call);
+  logits_ = model(TensorView(ids_.data(), {tokens()}),
+                  {.last_only = true, .threads = threads, .saved = &layers_});
 }
 
 PassHeads Recording::heads(dim_t layer) const {

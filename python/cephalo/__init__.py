@@ -120,6 +120,7 @@ from ._results import (
     AttendResult,
     Generated,
     LayerGradients,
+    PassHeads,
     PooledWeights,
     SimpleAttention,
     TrainPass,

@@ -1,13 +1,12 @@
 """layer.look(x, tokens): what each head looks at, in a notebook, a file or the terminal."""
 
 import math
-from array import array
+import struct
 
 from . import _cephalo
 from ._html import CAPTION, HATCH, STYLE, caption, colour, escape, legend, save_page, short
 
 EXACT = 64  # tokens up to which every weight is drawn; above, so many cells per side
-_CHUNK = 64
 _SHADES = " ░▒▓█"  # next to nothing, then up to a quarter, a half ...
 _HIDDEN = "·"
 
@@ -193,80 +192,25 @@ def _by_batch_and_head(trace, key):
 
 
 def _pooled(layer, x, kv, mask, batch):
-    """The matrices are never stored: q and k in pieces, then one pass over the pairs."""
-    if 0 < layer.context_length < x.shape[-2]:
-        raise ValueError(f"look: {x.shape[-2]} tokens exceed context_length ({layer.context_length})")
-    q, k = _queries_and_keys(layer, x, kv)
-    if mask is not None and not isinstance(mask, _cephalo.Mask):
-        mask = _cephalo.keep(mask)  # FastMultiHeadAttention's bare array
-    if layer.causal:
-        mask = _cephalo.causal() if mask is None else _cephalo.causal() & mask
-    heads = _maps(q, k, mask, layer.num_heads, batch)
+    """The matrices are never stored: one call of the layer, then one pass over the pairs."""
+    q, k, _, lse, mask = layer.forward_train(x, kv=kv, mask=mask, drop=False)[1].heads
+    heads = _maps(q, k, lse, mask, batch)
     if mask is None:
         return heads
     # Where all scores are alike, every key that may be seen has some weight: what has none is hidden.
-    visible = _maps(_zeros_like(q), _zeros_like(k), mask, layer.num_heads, batch)
+    q, k = _zeros_like(q), _zeros_like(k)
+    alike = _maps(q, k, _cephalo.attend(q, k, k, mask=mask, return_lse=True).lse, mask, batch)
     return [[[weight if seen > 0 else None for weight, seen in zip(*rows)] for rows in zip(*pair)]
-            for pair in zip(heads, visible)]
+            for pair in zip(heads, alike)]
 
 
-def _maps(q, k, mask, num_heads, batch):
-    lse = _cephalo.attend(q, k, k, mask=mask, return_lse=True).lse
+def _maps(q, k, lse, mask, batch):
     return [_cephalo.pooled_weights(q, k, lse, EXACT, head, batch=batch, mask=mask).largest.tolist()
-            for head in range(num_heads)]
+            for head in range(q.shape[1])]
 
 
 def _zeros_like(x):
     """Zeros for q or k of the same tokens: [batch, heads, tokens, 1]"""
     shape = (*x.shape[:-1], 1)
-    return memoryview(bytearray(math.prod(shape) * x.itemsize)).cast(x.format, shape)
-
-
-def _queries_and_keys(layer, x, kv):
-    """Each [batch, heads, tokens, head_dim]. Projections know nothing of other tokens, so a trace
-    of a few tokens at a time has them without its tokens × tokens scores; rotations know positions,
-    so there the whole is traced."""
-    code = "d" if layer.dtype == "float64" else "f"
-    first = _rows(x, 0, 1, code)
-    if "q_rotated" in _traced(layer, first, None if kv is None else _rows(kv, 0, 1, code)):
-        whole = [_traced(layer, x, kv)]
-        return _joined(whole, "q", code), _joined(whole, "k", code)
-    if kv is None:
-        pieces = [_traced(layer, part) for part in _pieces(x, code)]
-        return _joined(pieces, "q", code), _joined(pieces, "k", code)
-    one = _rows(kv, 0, 1, code)
-    queries = [_traced(layer, part, one) for part in _pieces(x, code)]
-    keys = [_traced(layer, first, part) for part in _pieces(kv, code)]
-    return _joined(queries, "q", code), _joined(keys, "k", code)
-
-
-def _pieces(x, code):
-    return [_rows(x, begin, begin + _CHUNK, code) for begin in range(0, x.shape[-2], _CHUNK)]
-
-
-def _rows(x, begin, end, code):
-    """x[..., begin:end, :], also of an array that cannot be cut."""
-    try:
-        return x[..., begin:end, :]
-    except (TypeError, NotImplementedError):
-        numbers = x.tolist()
-    batches = [numbers] if len(x.shape) == 2 else numbers
-    cut = [rows[begin:end] for rows in batches]
-    return _packed(cut, (len(cut), len(cut[0]), x.shape[-1]), code)
-
-
-def _joined(traces, name, code):
-    """q or k of traces of some tokens each -> [batch, heads, all tokens, head_dim]"""
-    key = name + "_heads" if name + "_heads" in traces[0] else name
-    pieces = [_by_batch_and_head(trace, key) for trace in traces]
-    batch, heads = len(pieces[0]), len(pieces[0][0])
-    whole = [[[row for piece in pieces for row in piece[b][h]] for h in range(heads)]
-             for b in range(batch)]
-    return _packed(whole, (batch, heads, len(whole[0][0]), len(whole[0][0][0])), code)
-
-
-def _packed(numbers, shape, code):
-    """Nested lists as memory that the engine reads."""
-    for _ in shape[1:]:
-        numbers = [number for part in numbers for number in part]
-    return memoryview(array(code, numbers)).cast("B").cast(code, shape)
+    code = "d" if str(x.dtype) == "float64" else "f"
+    return memoryview(bytearray(math.prod(shape) * struct.calcsize(code))).cast(code, shape)

@@ -33,6 +33,16 @@ class LayerGradients(NamedTuple):
     gradients: Any
 
 
+class PassHeads(NamedTuple):
+    """What the heads of a saved pass worked with, after rotary."""
+
+    q: Any  # [batch, num_heads, tokens, head_dim]
+    k: Any  # [batch, num_kv_heads, kv_tokens, head_dim]
+    v: Any  # [batch, num_kv_heads, kv_tokens, v_dim]
+    lse: Any  # [batch, num_heads, tokens]
+    mask: Any  # a Mask, or None where nothing is hidden
+
+
 class PooledWeights(NamedTuple):
     """Each [cells, cells]."""
 

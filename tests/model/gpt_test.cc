@@ -282,6 +282,72 @@ TEST(GptTest, what_attention_layers_are_given_can_be_seen) {
   EXPECT_EQ(layers, (std::vector<dim_t>{0, 1, 2}));
 }
 
+// What a layer worked with on x, from a call of its own.
+void expect_worked_on(const MultiHeadAttention& layer, const TensorView& x, const SavedPass& kept) {
+  const SavedPass own = layer.forward_train(x, {.drop = false}).saved;
+  EXPECT_TRUE(same_bits(kept.heads().q, own.heads().q));
+  EXPECT_TRUE(same_bits(kept.heads().k, own.heads().k));
+  EXPECT_TRUE(same_bits(kept.heads().v, own.heads().v));
+  EXPECT_TRUE(same_bits(kept.heads().lse, own.heads().lse));
+  EXPECT_EQ(kept.heads().mask.to_string(), "causal()");
+}
+
+TEST(GptTest, a_call_keeps_what_attention_worked_with_and_changes_nothing) {
+  GptOptions options = small_options();
+  options.dropout = 0.5;  // of training: keeping is not dropping
+  const Gpt model(options);
+  std::vector<SavedPass> saved;
+  for (const dim_t tokens : {1, 2, 6}) {
+    const Tensor ids = random_ids({2, tokens}, 97);
+    std::vector<Tensor> inputs;
+    const GptCall call{.saved = &saved, .on_attention = [&](dim_t, const TensorView& x) {
+                         inputs.push_back(Tensor::copy(x));
+                       }};
+    EXPECT_TRUE(same_bits(model(ids, call), model(ids))) << tokens;
+    ASSERT_EQ(std::ssize(saved), options.num_layers);
+    for (dim_t l = 0; l < options.num_layers; ++l) {
+      const auto at = static_cast<std::size_t>(l);
+      expect_worked_on(model.attention(l), inputs[at], saved[at]);
+    }
+  }
+}
+
+TEST(GptTest, what_a_call_kept_goes_back_on_its_own) {
+  const Gpt model(small_options());
+  std::vector<SavedPass> saved;
+  std::vector<Tensor> inputs;
+  model(random_ids({2, 5}, 97), {.saved = &saved, .on_attention = [&](dim_t, const TensorView& x) {
+                                   inputs.push_back(Tensor::copy(x));
+                                 }});
+  // The first layer's x was overwritten by those after it: the pass must have a copy.
+  const MultiHeadAttention& layer = model.attention(0);
+  const TrainResult own = layer.forward_train(inputs[0], {.drop = false});
+  Gradients kept_sums = layer.new_gradients();
+  Gradients own_sums = layer.new_gradients();
+  Tensor dx = Tensor::empty(inputs[0].shape(), DType::f32);
+  Tensor own_dx = Tensor::empty(inputs[0].shape(), DType::f32);
+  layer.backward(saved[0], own.y, dx, kept_sums);
+  layer.backward(own.saved, own.y, own_dx, own_sums);
+  EXPECT_TRUE(same_bits(dx, own_dx));
+  for (std::size_t p = 0; p < own_sums.named().size(); ++p) {
+    EXPECT_TRUE(same_bits(kept_sums.named()[p].value, own_sums.named()[p].value)) << p;
+  }
+}
+
+TEST(GptTest, a_call_with_a_cache_keeps_nothing_else) {
+  const Gpt model(small_options());
+  GptCache cache = model.new_cache(1);
+  std::vector<SavedPass> saved;
+  EXPECT_EQ(error_of([&] {
+              model(random_ids({1, 3}, 97), {.cache = &cache, .saved = &saved});
+            }),
+            "Gpt: saved takes what attention worked with on these ids alone; it does not go with a "
+            "cache");
+  model(random_ids({1, 3}, 97), {.saved = &saved});
+  model(random_ids({1, 0}, 97), {.saved = &saved});
+  EXPECT_TRUE(saved.empty());
+}
+
 TEST(GptTest, prepared_and_unprepared_models_agree_and_an_update_is_seen) {
   Gpt model(small_options());
   const Tensor ids = random_ids({1, 6}, 97);

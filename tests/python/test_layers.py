@@ -234,6 +234,31 @@ def test_backward_gives_gradients_under_the_names_of_parameters():
         d.gradients["nothing"]
 
 
+@pytest.mark.parametrize("rotary", [False, True])
+def test_a_saved_pass_shows_what_its_heads_worked_with(rotary):
+    layer = cephalo.MultiHeadAttention(8, 8, 16, 0.5, 4, num_kv_heads=2, rotary=rotary, seed=1)
+    x, mask = normal(2, 5, 8), cephalo.window(2, 0)
+    saved = layer.forward_train(x, mask=mask, drop=False)[1]
+    q, k, v, lse, joined = saved.heads
+    assert (q.shape, k.shape, v.shape, lse.shape) == ((2, 4, 5, 2), (2, 2, 5, 2), (2, 2, 5, 2), (2, 4, 5))
+    assert repr(joined) == "causal() & window(2, 0)" and not q.flags.writeable
+    assert np.shares_memory(q, saved.heads.q)  # no copy
+    trace = layer.eval().trace(x, mask=mask)
+    assert np.abs(q - trace["q_heads"]).max() < 1e-6 and np.abs(v - trace["v_heads"]).max() < 1e-6
+    del saved, x  # arrays keep their memory
+    assert np.abs(cephalo.weights(q, k, lse, mask=joined) - trace["weights"]).max() < 1e-6
+    free = cephalo.MultiHeadAttention(8, 8, 16, 0.0, 4, causal=False)
+    assert free.forward_train(normal(5, 8))[1].heads.mask is None
+
+
+def test_keeping_without_dropout_is_no_call():
+    one, other = (cephalo.MultiHeadAttention(8, 8, 16, 0.5, 2, seed=1) for _ in range(2))
+    x = normal(2, 5, 8)
+    y = one.forward_train(x, drop=False)[0]
+    assert np.array_equal(one(x), other(x))  # the same call number drops the same
+    assert np.array_equal(y, one.eval()(x))
+
+
 def test_backward_at_the_wrong_time_is_an_error():
     layer = cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2, seed=1)
     x = normal(2, 5, 8)

@@ -1,5 +1,8 @@
 """layer.look and the notebook view of a trace."""
 
+import os
+import subprocess
+import sys
 from xml.etree import ElementTree
 
 import cephalo
@@ -139,6 +142,27 @@ def test_looking_is_no_call_and_sees_weights_before_dropout(tokens):
     assert before == looked.eval().look(x).heads
     drawing = cephalo.MultiHeadAttention(8, 8, 100, 0.5, 2, seed=1, dropout_stream="torch")
     assert drawing.look(x).heads == before
+
+
+GROWTH = """
+import resource
+import cephalo
+
+layer = cephalo.MultiHeadAttention(32, 32, 2048, 0.0, 4, seed=1, rotary=True)
+x = cephalo.TorchGenerator(1).randn((2048, 32))
+layer.look(x[:128])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+assert len(layer.look(x).heads[3]) == 64
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_of_a_long_look_is_linear_also_with_rotary_positions():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True,
+                          env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 16 * 1024  # KiB: one head's matrix of weights alone is as much
 
 
 def test_what_does_not_fit_is_named():

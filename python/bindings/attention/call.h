@@ -21,6 +21,7 @@ class LayerCall {
   void use_cache(nb::handle cache, std::vector<dim_t> counts);
   void use_engine(const std::string& engine, const std::optional<std::string>& require,
                   std::optional<int> threads);
+  void use_dropout(bool drop) { options_.drop = drop; }
 
   const ArrayIn& x() const { return x_; }
   const ArrayIn* kv() const { return kv_ ? &*kv_ : nullptr; }

@@ -36,9 +36,11 @@ struct Sums {
 nb::tuple forward_train(const Layer& self, const AnyArray& x, const std::optional<AnyArray>& kv,
                         const AnyArray& mask, const nb::object& generator,
                         std::optional<std::uint64_t> number, const std::string& engine,
-                        const std::optional<std::string>& require, std::optional<int> threads) {
+                        const std::optional<std::string>& require, std::optional<int> threads,
+                        bool drop) {
   LayerCall ready(self, x, kv, mask, generator, number);
   ready.use_engine(engine, require, threads);
+  ready.use_dropout(drop);
   TrainResult result =
       ready.run([](const MultiHeadAttention& layer, const TensorView& input, const CallOptions& o) {
         return layer.forward_train(input, o);
@@ -47,6 +49,14 @@ nb::tuple forward_train(const Layer& self, const AnyArray& x, const std::optiona
                                           std::nullopt, self.layer->new_gradients().dtype()});
   if (ready.kv() != nullptr) pass->kv_shape = ready.kv()->view().shape();
   return nb::make_tuple(to_python(std::move(result.y), ready.x().kind()), std::move(pass));
+}
+
+// Arrays over the pass's own memory; the mask owns its tensors.
+nb::object heads(nb::handle self) {
+  const PassHeads h = nb::cast<const Pass&>(self).saved.heads();
+  const auto array = [&](const TensorView& t) { return borrowed_to_python(t, self); };
+  return ResultType("PassHeads")(array(h.q), array(h.k), array(h.v), array(h.lse),
+                                 h.mask.empty() ? nb::none() : nb::cast(PyMask{h.mask, {}}));
 }
 
 std::unique_ptr<Sums> new_gradients(const Layer& self) {
@@ -110,15 +120,22 @@ void bind_sums(nb::handle scope) {
 void bind_gradients(nb::module_& m) {
   bind_sums(m);
   nb::class_<Pass>(m, "SavedPass", "What forward_train leaves for backward.")
-      .def_prop_ro("bytes", [](const Pass& p) { return p.saved.bytes(); });
+      .def_prop_ro("bytes", [](const Pass& p) { return p.saved.bytes(); })
+      .def_prop_ro(
+          "heads", &heads,
+          "(q, k, v, lse, mask) that the heads worked with, after rotary: read-only arrays\n"
+          "over the pass's memory, linear in tokens. weights(q, k, lse, mask) computes what\n"
+          "they looked at, pooled_weights and row_sums what is to be said of it.");
 }
 
 void bind_training(nb::class_<Layer>& layer) {
   layer
       .def("forward_train", &forward_train, "x"_a, "kv"_a = nb::none(), "mask"_a = nb::none(),
            "generator"_a = nb::none(), "call"_a = nb::none(), nb::kw_only(), "engine"_a = "auto",
-           "require"_a = nb::none(), "threads"_a = nb::none(),
-           "The call, and what its backward pass needs: (y, saved).")
+           "require"_a = nb::none(), "threads"_a = nb::none(), "drop"_a = true,
+           "The call, and what its backward pass needs: (y, saved). drop=False: without dropout, "
+           "as\n"
+           "in eval mode, and not counted as a call.")
       .def("backward", &backward, "saved"_a, "dy"_a, "gradients"_a = nb::none(),
            "dy: y's shape -> (dx, dkv, gradients): dx in x's shape, dkv in kv's after cross\n"
            "attention, else None; gradients of the parameters are added to those given, or to new\n"
