@@ -7,19 +7,18 @@
 
 #include "cephalo/core/format.h"
 #include "cephalo/io/file.h"
+#include "cephalo/text/piece_text.h"
 #include "cephalo/view/head_picture.h"
-#include "cli/look_run.h"
+#include "cephalo/view/look_json.h"
+#include "cli/look_views.h"
 #include "cli/model_flags.h"
 #include "cli/numbers.h"
-#include "cli/pieces.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
 namespace {
-
-constexpr dim_t kProbeLength = 50;
 
 struct Flags {
   TextInput input;
@@ -70,33 +69,31 @@ void check_flags(const Flags& flags) {
 }
 
 // Where the token stands: its last place by its letters, or else its index.
-dim_t find_token(const LookRun& run, const std::string& wanted) {
-  for (auto at = std::ssize(run.pieces); at-- > 0;) {
-    const std::string_view piece =
-        run.model.piece(run.recording.ids()[static_cast<std::size_t>(at)]);
+dim_t find_token(const LookReport& report, const std::string& wanted) {
+  for (auto at = std::ssize(report.tokens); at-- > 0;) {
+    const std::string& piece = report.tokens[static_cast<std::size_t>(at)].piece;
     if (piece == wanted || piece == " " + wanted) return at;
   }
   dim_t index = 0;
   const char* end = wanted.data() + wanted.size();
   const auto [stop, error] = std::from_chars(wanted.data(), end, index);
-  if (error == std::errc() && stop == end && 0 <= index && index < run.recording.tokens()) {
+  if (error == std::errc() && stop == end && 0 <= index && index < std::ssize(report.tokens)) {
     return index;
   }
   constexpr std::size_t kShown = 20;
   std::string known;
-  for (std::size_t k = 0; k < std::min(run.labels.size(), kShown); ++k) {
-    known += (k == 0 ? "" : " ") + run.labels[k];
+  for (std::size_t k = 0; k < std::min(report.tokens.size(), kShown); ++k) {
+    known += (k == 0 ? "" : " ") + report.tokens[k].label;
   }
-  if (run.labels.size() > kShown) known += " ...";
+  if (report.tokens.size() > kShown) known += " ...";
   throw UsageError(
       format_text("--token: '{}' is no token of the text, nor an index from 0 to {}; "
                   "its tokens are: {}",
-                  wanted, run.recording.tokens() - 1, known));
+                  wanted, report.tokens.size() - 1, known));
 }
 
-std::vector<std::int64_t> ids_of(const std::string& text, const Flags& flags,
-                                 const TextModel& model) {
-  std::vector<std::int64_t> ids = model.encode(text, !flags.no_begin);
+void check_text(const std::string& text, const Flags& flags, const TextModel& model) {
+  const std::vector<std::int64_t> ids = model.encode(text, !flags.no_begin);
   if (ids.empty()) throw UsageError("TEXT: is empty, and no token was put before it");
   const dim_t longest = model.gpt.options().context_length;
   if (std::ssize(ids) > longest) {
@@ -105,17 +102,6 @@ std::vector<std::int64_t> ids_of(const std::string& text, const Flags& flags,
                     "part of it",
                     ids.size(), model.name, longest));
   }
-  return ids;
-}
-
-std::optional<ProbeOptions> probe_for(const Flags& flags, const TextModel& model, int threads) {
-  const dim_t longest = longest_probe(model.gpt.options());
-  const std::uint64_t seed = parse_seed("--seed", flags.seed);
-  if (longest == 0) return std::nullopt;
-  return ProbeOptions{.length = std::min(kProbeLength, longest),
-                      .seed = seed,
-                      .bos_token_id = model.first_token(),
-                      .threads = threads};
 }
 
 void save_file(const std::string& path, const std::string& bytes, const Picture& picture,
@@ -127,24 +113,25 @@ void save_file(const std::string& path, const std::string& bytes, const Picture&
                     picture.height(), bytes.size()));
 }
 
-void save_pictures(const Flags& flags, const LookRun& run, const Selection& chosen) {
-  const PictureText text{on_one_line(run.text), run.model_name, run.labels};
-  std::vector<HeadReport> heads = run.heads;
+void save_pictures(const Flags& flags, const LookReport& report, const Selection& chosen) {
+  const PictureText text{on_one_line(report.text), report.model, report.labels()};
+  std::vector<HeadReport> heads = report.heads;
   if (chosen.layer) {
     std::erase_if(heads, [&](const HeadReport& h) { return h.layer != *chosen.layer; });
   }
   const Picture picture =
-      chosen.head ? draw_head(run.recording, run.at({*chosen.layer, *chosen.head}), text)
-                  : draw_heads(run.recording, heads, text);
+      chosen.head ? draw_head(*report.recording, report.at({*chosen.layer, *chosen.head}), text)
+                  : draw_heads(*report.recording, heads, text);
   if (!flags.png.empty()) save_file(flags.png, picture.png(), picture, flags.force);
   if (!flags.svg.empty()) save_file(flags.svg, picture.svg(), picture, flags.force);
 }
 
 // Heads whose weights belong into the JSON.
-std::vector<HeadPlace> places_of(const Flags& flags, const LookRun& run, const Selection& chosen) {
+std::vector<HeadPlace> places_of(const Flags& flags, const LookReport& report,
+                                 const Selection& chosen) {
   std::vector<HeadPlace> places;
   if (!flags.all && !chosen.layer) return places;
-  for (const HeadReport& head : run.heads) {
+  for (const HeadReport& head : report.heads) {
     const bool wanted = (!chosen.layer || head.layer == *chosen.layer) &&
                         (!chosen.head || head.head == *chosen.head);
     if (wanted) places.push_back({head.layer, head.head});
@@ -159,36 +146,24 @@ void look(const Flags& flags) {
   const std::string text = flags.input.read();
   TextModel model = flags.model.load();
   const Selection chosen = selection_of(flags, model.gpt.options());
-  const std::vector<std::int64_t> ids = ids_of(text, flags, model);
+  check_text(text, flags, model);
   model.gpt.prepare();
-  const Recording recording(model.gpt, ids, threads);
-  LookRun run{.text = text,
-              .model_name = model.name,
-              .model = model,
-              .recording = recording,
-              .begun = !flags.no_begin && model.first_token().has_value(),
-              .pieces = {},
-              .labels = {},
-              .probe = probe_for(flags, model, threads),
-              .heads = {},
-              .predictions = recording.predictions(top)};
-  for (const std::int64_t id : ids) {
-    run.pieces.push_back(in_quotes(model.piece(id)));
-    run.labels.push_back(as_label(model.piece(id)));
-  }
-  run.heads = report_heads(recording, run.probe ? probe_heads(model.gpt, *run.probe)
-                                                : std::vector<std::vector<ProbeScores>>());
-  if (!flags.png.empty() || !flags.svg.empty()) return save_pictures(flags, run, chosen);
-  if (flags.json) return print(look_as_json(run, places_of(flags, run, chosen)));
+  const LookReport report = look_at(look_model(model), text,
+                                    {.begin = !flags.no_begin,
+                                     .top = top,
+                                     .seed = parse_seed("--seed", flags.seed),
+                                     .threads = threads});
+  if (!flags.png.empty() || !flags.svg.empty()) return save_pictures(flags, report, chosen);
+  if (flags.json) return print(to_json(report, places_of(flags, report, chosen)));
   const TerminalStyle style = terminal_style();
   if (!flags.token.empty()) {
-    print(look_at_token(run, find_token(run, flags.token), chosen.layer, style));
+    print(look_at_token(report, find_token(report, flags.token), chosen.layer, style));
   } else if (chosen.head) {
-    print(look_at_head(run, {*chosen.layer, *chosen.head}, style));
+    print(look_at_head(report, {*chosen.layer, *chosen.head}, style));
   } else if (chosen.layer || flags.all) {
-    print(look_at_heads(run, chosen.layer, style));
+    print(look_at_heads(report, chosen.layer, style));
   } else {
-    print(look_at_model(run, style));
+    print(look_at_model(report, style));
   }
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cephalo/core/format.h"
-#include "cephalo/view/head_links.h"
 #include "cli/look_words.h"
 #include "cli/terminal.h"
 
@@ -20,13 +19,13 @@ struct GridCell {
   std::vector<std::string> map;
 };
 
-GridCell grid_cell(const LookRun& run, const HeadReport& head, dim_t cells,
+GridCell grid_cell(const LookReport& report, const HeadReport& head, dim_t cells,
                    const TerminalStyle& style) {
   GridCell cell{place_name(head), {}, {}};
   for (const LabelScore& label : head.labels) {
     cell.labels.push_back(format_text("{} {}", name(label.label), short_weight(label.score)));
   }
-  cell.map = draw_map(run.recording.pooled(head.layer, head.head, cells).largest, style);
+  cell.map = draw_map(report.recording->pooled(head.layer, head.head, cells).largest, style);
   return cell;
 }
 
@@ -74,32 +73,13 @@ GridShape grid_shape(dim_t heads, dim_t tokens, dim_t width) {
   return {per_row, column, std::min(tokens, column - 1)};
 }
 
-std::vector<const HeadReport*> heads_to_show(const LookRun& run, dim_t width) {
-  const auto row = static_cast<std::size_t>(
-      grid_shape(std::ssize(run.heads), run.recording.tokens(), width).per_row);
-  std::vector<const HeadReport*> chosen;
-  const auto add = [&](const HeadReport* head) {
-    const bool known = std::find(chosen.begin(), chosen.end(), head) != chosen.end();
-    if (!known && chosen.size() < row) chosen.push_back(head);
-  };
-  for (std::size_t rank = 0; rank < run.heads.size(); ++rank) {
-    for (const HeadLabel label : kHeadLabels) {
-      if (label == HeadLabel::sink || label == HeadLabel::diffuse) continue;  // maps all alike
-      const std::vector<LabelExample> examples = label_examples(run.heads, label);
-      if (rank < examples.size() && examples[rank].used) add(examples[rank].head);
-    }
-  }
-  std::vector<const HeadReport*> others;
-  for (const HeadReport& head : run.heads) others.push_back(&head);
-  std::stable_sort(others.begin(), others.end(), [](const HeadReport* a, const HeadReport* b) {
-    return a->text.first.value < b->text.first.value;
-  });
-  for (const HeadReport* head : others) add(head);
-  return chosen;
+std::size_t maps_in_a_row(const LookReport& report, dim_t width) {
+  return static_cast<std::size_t>(
+      grid_shape(std::ssize(report.heads), report.recording->tokens(), width).per_row);
 }
 
-std::string map_caption(const LookRun& run, dim_t heads, const TerminalStyle& style) {
-  const dim_t tokens = run.recording.tokens();
+std::string map_caption(const LookReport& report, dim_t heads, const TerminalStyle& style) {
+  const dim_t tokens = report.recording->tokens();
   const dim_t cells = grid_shape(heads, tokens, style.width).cells;
   std::string out = format_text("row = query, looks at {} column = key", style.utf8 ? "→" : "->");
   out += (style.width < 70 ? "\n" : "   ") + legend(style) + "\n";
@@ -109,13 +89,13 @@ std::string map_caption(const LookRun& run, dim_t heads, const TerminalStyle& st
                        static_cast<std::size_t>(style.width));
 }
 
-std::string draw_maps(const LookRun& run, const std::vector<const HeadReport*>& heads,
+std::string draw_maps(const LookReport& report, const std::vector<const HeadReport*>& heads,
                       const TerminalStyle& style) {
-  const GridShape shape = grid_shape(std::ssize(heads), run.recording.tokens(), style.width);
+  const GridShape shape = grid_shape(std::ssize(heads), report.recording->tokens(), style.width);
   std::string out;
   std::vector<GridCell> row;
   for (const HeadReport* head : heads) {
-    row.push_back(grid_cell(run, *head, shape.cells, style));
+    row.push_back(grid_cell(report, *head, shape.cells, style));
     if (std::ssize(row) < shape.per_row && head != heads.back()) continue;
     out += draw_grid_row(row, shape, style) + "\n";
     row.clear();
@@ -123,13 +103,13 @@ std::string draw_maps(const LookRun& run, const std::vector<const HeadReport*>& 
   return out;
 }
 
-std::string letter_table(const LookRun& run, const TerminalStyle& style) {
+std::string letter_table(const LookReport& report, const TerminalStyle& style) {
   constexpr std::size_t kNames = 10;  // "layer 11  "
   std::size_t column = 4;
-  for (const HeadReport& head : run.heads) {
+  for (const HeadReport& head : report.heads) {
     column = std::max(column, display_width(letters_of(head, style)) + 1);
   }
-  const dim_t num_heads = run.recording.num_heads();
+  const dim_t num_heads = report.recording->num_heads();
   const auto room = static_cast<std::size_t>(style.width) - kNames;
   const auto band = std::max<dim_t>(static_cast<dim_t>(room / column), 1);
   std::string out;
@@ -138,9 +118,10 @@ std::string letter_table(const LookRun& run, const TerminalStyle& style) {
     std::string line(kNames, ' ');
     for (dim_t h = begin; h < end; ++h) line += padded(format_text("H{}", h), column);
     out += without_end(line);
-    for (dim_t l = 0; l < run.recording.num_layers(); ++l) {
+    for (dim_t l = 0; l < report.recording->num_layers(); ++l) {
       line = padded(format_text("layer {}", l), kNames);
-      for (dim_t h = begin; h < end; ++h) line += padded(letters_of(run.at({l, h}), style), column);
+      for (dim_t h = begin; h < end; ++h)
+        line += padded(letters_of(report.at({l, h}), style), column);
       out += without_end(line);
     }
   }

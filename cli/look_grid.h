@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/look_run.h"
+#include "cli/look_views.h"
 
 namespace cephalo::cli {
 
@@ -16,17 +16,16 @@ struct GridShape {
 };
 GridShape grid_shape(dim_t heads, dim_t tokens, dim_t width);
 
-// The heads to draw where there is no room for all: of every label that the text shows the
-// clearest, then the next ones, up to a row of maps; then those that look at the first token least.
-std::vector<const HeadReport*> heads_to_show(const LookRun& run, dim_t width);
+// As many as look draws where there is no room for every head.
+std::size_t maps_in_a_row(const LookReport& report, dim_t width);
 
 // What rows, columns and shades are, and whether maps of `heads` together are pooled.
-std::string map_caption(const LookRun& run, dim_t heads, const TerminalStyle& style);
+std::string map_caption(const LookReport& report, dim_t heads, const TerminalStyle& style);
 // A map of each head, under its name and its labels, each with its score.
-std::string draw_maps(const LookRun& run, const std::vector<const HeadReport*>& heads,
+std::string draw_maps(const LookReport& report, const std::vector<const HeadReport*>& heads,
                       const TerminalStyle& style);
 
 // Every head as the letters of its labels, a row for each layer.
-std::string letter_table(const LookRun& run, const TerminalStyle& style);
+std::string letter_table(const LookReport& report, const TerminalStyle& style);
 
 }  // namespace cephalo::cli

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "cephalo/core/format.h"
-#include "cli/look_run.h"
-#include "cli/pieces.h"
+#include "cli/look_views.h"
 #include "cli/terminal.h"
 
 namespace cephalo::cli {
@@ -15,9 +14,10 @@ namespace {
 constexpr dim_t kLabel = 12;  // columns for the name of a row
 constexpr dim_t kNumber = 5;  // and for a weight
 
-std::string row_name(const LookRun& run, dim_t token, const TerminalStyle& style) {
+std::string row_name(const LookReport& report, dim_t token, const TerminalStyle& style) {
   const auto width = static_cast<std::size_t>(kLabel - 5);
-  const std::string label = cut(run.labels[static_cast<std::size_t>(token)], width, style.utf8);
+  const std::string label =
+      cut(report.tokens[static_cast<std::size_t>(token)].label, width, style.utf8);
   return format_text("{}{} {:>3} ", std::string(width - display_width(label), ' '), label, token);
 }
 
@@ -31,20 +31,22 @@ double effective_tokens(const TensorView& row) {
   return std::exp(entropy);
 }
 
-std::string numbers_matrix(const LookRun& run, const HeadPlace& place, const TerminalStyle& style) {
-  const Tensor weights = run.recording.weights(place.layer, {.heads = {place.head}});
-  const dim_t tokens = run.recording.tokens();
+std::string numbers_matrix(const LookReport& report, const HeadPlace& place,
+                           const TerminalStyle& style) {
+  const Tensor weights = report.recording->weights(place.layer, {.heads = {place.head}});
+  const dim_t tokens = report.recording->tokens();
   std::string indices(kLabel, ' ');
   std::string names(kLabel, ' ');
   for (dim_t j = 0; j < tokens; ++j) {
-    const std::string label = cut(run.labels[static_cast<std::size_t>(j)], kNumber - 1, style.utf8);
+    const std::string label =
+        cut(report.tokens[static_cast<std::size_t>(j)].label, kNumber - 1, style.utf8);
     indices += format_text("{:<{}}", j, kNumber);
     names += label + std::string(kNumber - display_width(label), ' ');
   }
   indices.erase(indices.find_last_not_of(' ') + 1);
   std::string out = indices + "\n" + names + " spread over\n";
   for (dim_t i = 0; i < tokens; ++i) {
-    out += row_name(run, i, style);
+    out += row_name(report, i, style);
     for (dim_t j = 0; j < tokens; ++j) {
       const double weight = weights.at({0, i, j});
       const std::string cell = format_text("{:<{}}", short_weight(weight), kNumber);
@@ -59,9 +61,9 @@ std::string numbers_matrix(const LookRun& run, const HeadPlace& place, const Ter
 }
 
 // Every other line of a map of half blocks is between two rows: it is named by the first.
-std::string shades_matrix(const LookRun& run, const HeadPlace& place, dim_t cells,
+std::string shades_matrix(const LookReport& report, const HeadPlace& place, dim_t cells,
                           const TerminalStyle& style) {
-  const PooledWeights map = run.recording.pooled(place.layer, place.head, cells);
+  const PooledWeights map = report.recording->pooled(place.layer, place.head, cells);
   const std::vector<std::string> lines = draw_map(map.largest, style);
   const dim_t rows = (map.largest.dim(0) + std::ssize(lines) - 1) / std::ssize(lines);
   std::string out;
@@ -69,8 +71,8 @@ std::string shades_matrix(const LookRun& run, const HeadPlace& place, dim_t cell
     // Of the cells that share the tokens evenly, number n begins here.
     const dim_t cell = k * rows;
     const dim_t first =
-        (cell * run.recording.tokens() + map.largest.dim(0) - 1) / map.largest.dim(0);
-    std::string line = row_name(run, first, style) + lines[static_cast<std::size_t>(k)];
+        (cell * report.recording->tokens() + map.largest.dim(0) - 1) / map.largest.dim(0);
+    std::string line = row_name(report, first, style) + lines[static_cast<std::size_t>(k)];
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
   }
@@ -82,13 +84,13 @@ std::string score_line(const char* what, const Score& score, const char* meaning
   return format_text("  {:<18} {:.3f} {}\n", what, score.value, meaning);
 }
 
-std::string metrics_table(const LookRun& run, const HeadReport& head) {
+std::string metrics_table(const LookReport& report, const HeadReport& head) {
   const HeadMetrics& m = head.text;
   std::string out = "mean over the rows of this text\n";
   out += score_line("previous", m.previous, "on the token before");
   out += score_line("sink", m.first, "on the first token");
   const double moved =
-      first_token_share(run.recording, head.layer)[static_cast<std::size_t>(head.head)];
+      first_token_share(*report.recording, head.layer)[static_cast<std::size_t>(head.head)];
   out += format_text("  {:<18} {:.3f} of what it adds comes from the first token\n",
                      "  value-weighted", moved);
   out += score_line("current", m.current, "on itself");
@@ -100,26 +102,27 @@ std::string metrics_table(const LookRun& run, const HeadReport& head) {
   out += format_text("  {:<18} {:.3f} largest weight of a row\n", "confidence", m.confidence);
   out += format_text("  {:<18} {:.2f}  tokens back\n", "distance", m.distance);
   if (!head.probe) return out;
-  out += format_text("on the probe, {} random tokens twice, {} draws, seed {}\n", run.probe->length,
-                     run.probe->draws, run.probe->seed);
+  out += format_text("on the probe, {} random tokens twice, {} draws, seed {}\n",
+                     report.probe->length, report.probe->draws, report.probe->seed);
   out += score_line("duplicate", head.probe->duplicate, "on the same token of the first copy");
   return out + score_line("induction", head.probe->induction, "on the token after it");
 }
 
 }  // namespace
 
-std::string look_at_head(const LookRun& run, const HeadPlace& place, const TerminalStyle& style) {
-  const HeadReport& head = run.at(place);
+std::string look_at_head(const LookReport& report, const HeadPlace& place,
+                         const TerminalStyle& style) {
+  const HeadReport& head = report.at(place);
   std::string out = bold(format_text("layer {} head {}", place.layer, place.head), style);
   for (const LabelScore& label : head.labels) {
     out += format_text("  {} {:.2f}", name(label.label), label.score);
   }
   out += format_text("\nrow = query, looks at {} column = key\n", style.utf8 ? "→" : "->");
-  const dim_t tokens = run.recording.tokens();
+  const dim_t tokens = report.recording->tokens();
   const dim_t room = style.width - kLabel;
   const bool fits = tokens * kNumber + 12 <= room;
   if (fits) {
-    out += "\n" + numbers_matrix(run, place, style);
+    out += "\n" + numbers_matrix(report, place, style);
   } else {
     out += legend(style) + "\n";
     const dim_t cells = std::min(tokens, room);
@@ -127,9 +130,9 @@ std::string look_at_head(const LookRun& run, const HeadPlace& place, const Termi
       out += format_text("a cell shows the largest weight of about {0} x {0}; --json has all\n",
                          (tokens + cells - 1) / cells);
     }
-    out += "\n" + shades_matrix(run, place, cells, style);
+    out += "\n" + shades_matrix(report, place, cells, style);
   }
-  out += "\n" + metrics_table(run, head);
+  out += "\n" + metrics_table(report, head);
   return out + "\nA label is a pattern of the weights, not an effect on the output.\n";
 }
 

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "cephalo/core/format.h"
+#include "cephalo/text/piece_text.h"
 #include "cli/look_grid.h"
-#include "cli/look_run.h"
+#include "cli/look_views.h"
 #include "cli/look_words.h"
-#include "cli/pieces.h"
 #include "cli/terminal.h"
 
 namespace cephalo::cli {
@@ -19,22 +19,21 @@ std::string in_short(const Score& score) {
   return score.rows > 0 ? short_weight(score.value) : "-";
 }
 
-std::string headline(const LookRun& run, const TerminalStyle& style) {
-  const GptOptions& o = run.model.gpt.options();
-  const std::string what = cut(
-      format_text("{}: {} layers x {} heads", printable(run.model_name), o.num_layers, o.num_heads),
-      static_cast<std::size_t>(style.width), style.utf8);
+std::string headline(const LookReport& report, const TerminalStyle& style) {
+  const std::string what = cut(format_text("{}: {} layers x {} heads", printable(report.model),
+                                           report.num_layers(), report.num_heads()),
+                               static_cast<std::size_t>(style.width), style.utf8);
   const auto width = static_cast<std::size_t>(style.width);
-  const std::string text = cut(on_one_line(run.text), width, style.utf8);
+  const std::string text = cut(on_one_line(report.text), width, style.utf8);
   const std::size_t used = display_width(text) + display_width(what);
   if (used + 2 > width) return bold(text, style) + "\n" + what + "\n";
   return bold(text, style) + std::string(width - used, ' ') + what + "\n";
 }
 
 // Index, piece and id of each token, below each other, in as many bands as the width asks for.
-std::string token_table(const LookRun& run, const TerminalStyle& style) {
-  const std::vector<std::int64_t>& ids = run.recording.ids();
-  const dim_t listed = run.recording.tokens() > kMostListed ? kMostListed / 2 : std::ssize(ids);
+std::string token_table(const LookReport& report, const TerminalStyle& style) {
+  const std::vector<std::int64_t>& ids = report.recording->ids();
+  const dim_t listed = report.recording->tokens() > kMostListed ? kMostListed / 2 : std::ssize(ids);
   const char* kRows[] = {"index  ", "token  ", "id     "};
   std::string table;
   std::string lines[] = {"", "", ""};
@@ -46,7 +45,7 @@ std::string token_table(const LookRun& run, const TerminalStyle& style) {
   };
   for (dim_t k = 0; k < listed; ++k) {
     const auto at = static_cast<std::size_t>(k);
-    const std::string piece = cut(run.pieces[at], 20, style.utf8);
+    const std::string piece = cut(in_quotes(report.tokens[at].piece), 20, style.utf8);
     const std::string id = std::to_string(ids[at]);
     const std::size_t width =
         std::max({display_width(piece), id.size(), std::to_string(k).size()}) + 2;
@@ -64,40 +63,40 @@ std::string token_table(const LookRun& run, const TerminalStyle& style) {
                                  listed, ids.size()),
                      static_cast<std::size_t>(style.width));
   }
-  if (run.begun) {
+  if (report.begun) {
     table +=
         wrapped(format_text("{} was prepended, as every text starts with it; --no-begin omits it",
-                            run.labels[0]),
+                            report.tokens[0].label),
                 static_cast<std::size_t>(style.width));
   }
   return table;
 }
 
-std::string next_tokens(const LookRun& run, const TerminalStyle& style) {
+std::string next_tokens(const LookReport& report, const TerminalStyle& style) {
   std::string out = bold("next token", style) + "\n";
   std::size_t width = 0;
-  for (const Prediction& p : run.predictions) {
-    width = std::max(width, display_width(in_quotes(run.model.piece(p.id))));
+  for (const LookPrediction& p : report.predictions) {
+    width = std::max(width, display_width(in_quotes(p.token.piece)));
   }
   constexpr dim_t kLongest = 30, kBeside = 14;  // indent, gaps and percent
   const dim_t bar =
       std::clamp(style.width - static_cast<dim_t>(width) - kBeside, dim_t{1}, kLongest);
-  for (const Prediction& p : run.predictions) {
-    out += format_text("  {}  {:5.1f} %  {}\n", padded(in_quotes(run.model.piece(p.id)), width),
+  for (const LookPrediction& p : report.predictions) {
+    out += format_text("  {}  {:5.1f} %  {}\n", padded(in_quotes(p.token.piece), width),
                        100.0 * p.probability, draw_bar(p.probability, bar, style));
   }
   return out;
 }
 
-std::string notes(const LookRun& run, const TerminalStyle& style) {
+std::string notes(const LookReport& report, const TerminalStyle& style) {
   const auto width = static_cast<std::size_t>(style.width);
-  if (!run.probe) {
+  if (!report.probe) {
     return wrapped(kDisclaimer, width) +
            wrapped("Induction and duplicate need a context of 51 tokens to be probed for.", width);
   }
   const std::string probe =
       format_text("Induction and duplicate come from {} random tokens, twice; {} draws, seed {}.",
-                  run.probe->length, run.probe->draws, run.probe->seed);
+                  report.probe->length, report.probe->draws, report.probe->seed);
   return wrapped(kDisclaimer, width) + wrapped(probe, width);
 }
 
@@ -110,7 +109,8 @@ std::string labels_in_words(const HeadReport& head) {
 }
 
 // The line of a head in the table of numbers, its labels and its strongest links.
-std::string numbers_of(const LookRun& run, const HeadReport& head, const TerminalStyle& style) {
+std::string numbers_of(const LookReport& report, const HeadReport& head,
+                       const TerminalStyle& style) {
   constexpr dim_t kMostLinks = 12;
   const HeadMetrics& m = head.text;
   const auto both = [&](const Score& here, const Score ProbeScores::*probe) {
@@ -122,37 +122,40 @@ std::string numbers_of(const LookRun& run, const HeadReport& head, const Termina
       both(m.duplicate, &ProbeScores::duplicate), both(m.induction, &ProbeScores::induction),
       in_short(m.entropy), m.effective_tokens, short_weight(m.confidence), m.distance);
   if (!head.labels.empty()) out += "  " + bold(labels_in_words(head), style) + "\n";
-  const auto links = strongest_links(run.recording, {head.layer, head.head}, kMostLinks);
-  return out + "  " + links_line(run, links, style) + "\n";
+  const auto links = strongest_links(*report.recording, {head.layer, head.head}, kMostLinks);
+  return out + "  " + links_line(report, links, style) + "\n";
 }
 
 }  // namespace
 
-std::string look_at_model(const LookRun& run, const TerminalStyle& style) {
+std::string look_at_model(const LookReport& report, const TerminalStyle& style) {
   const auto width = static_cast<std::size_t>(style.width);
-  const std::vector<const HeadReport*> shown = heads_to_show(run, style.width);
-  std::string out = headline(run, style) + "\n" + token_table(run, style) + "\n";
-  out += what_one_sees(run, style) + "\n";
-  out += map_caption(run, std::ssize(shown), style) + "\n" + draw_maps(run, shown, style);
-  out += letter_table(run, style) + label_lines(run, style) + "\n" + next_tokens(run, style) + "\n";
-  out += notes(run, style);
+  const std::vector<const HeadReport*> shown =
+      heads_to_show(report, maps_in_a_row(report, style.width));
+  std::string out = headline(report, style) + "\n" + token_table(report, style) + "\n";
+  out += what_one_sees(report, style) + "\n";
+  out += map_caption(report, std::ssize(shown), style) + "\n" + draw_maps(report, shown, style);
+  out += letter_table(report, style) + label_lines(report, style) + "\n" +
+         next_tokens(report, style) + "\n";
+  out += notes(report, style);
   return out +
          wrapped("next: --all (every map), --layer 0 --head 0, --token WORD, --png FILE, --json",
                  width);
 }
 
-std::string look_at_heads(const LookRun& run, std::optional<dim_t> layer,
+std::string look_at_heads(const LookReport& report, std::optional<dim_t> layer,
                           const TerminalStyle& style) {
-  std::string out = headline(run, style) + "\n";
-  out += map_caption(run, run.recording.num_heads(), style) + "\n";
+  std::string out = headline(report, style) + "\n";
+  out += map_caption(report, report.recording->num_heads(), style) + "\n";
   std::string table = bold(
       "       previous sink current duplicate induction entropy tokens largest distance", style);
   table += "\n";
-  for (dim_t l = layer.value_or(0); l < (layer ? *layer + 1 : run.recording.num_layers()); ++l) {
+  for (dim_t l = layer.value_or(0); l < (layer ? *layer + 1 : report.recording->num_layers());
+       ++l) {
     std::vector<const HeadReport*> heads;
-    for (dim_t h = 0; h < run.recording.num_heads(); ++h) heads.push_back(&run.at({l, h}));
-    out += draw_maps(run, heads, style);
-    for (const HeadReport* head : heads) table += numbers_of(run, *head, style);
+    for (dim_t h = 0; h < report.recording->num_heads(); ++h) heads.push_back(&report.at({l, h}));
+    out += draw_maps(report, heads, style);
+    for (const HeadReport* head : heads) table += numbers_of(report, *head, style);
   }
   out += table + "\n" +
          wrapped(
@@ -161,23 +164,26 @@ std::string look_at_heads(const LookRun& run, std::optional<dim_t> layer,
              "alone, to 1, all alike, and as a number of tokens; the largest weight of a row; how "
              "many tokens back it looks.",
              static_cast<std::size_t>(style.width));
-  return out + notes(run, style);
+  return out + notes(report, style);
 }
 
-std::string look_at_token(const LookRun& run, dim_t token, std::optional<dim_t> layer,
+std::string look_at_token(const LookReport& report, dim_t token, std::optional<dim_t> layer,
                           const TerminalStyle& style) {
   const auto at = [&](dim_t k) { return static_cast<std::size_t>(k); };
-  std::string out = headline(run, style);
-  out += format_text("what token {} {} looks at\n", token, run.pieces[at(token)]);
+  std::string out = headline(report, style);
+  out +=
+      format_text("what token {} {} looks at\n", token, in_quotes(report.tokens[at(token)].piece));
   std::string others;
-  for (dim_t k = 0; k < run.recording.tokens(); ++k) {
-    if (k == token || run.recording.ids()[at(k)] != run.recording.ids()[at(token)]) continue;
+  for (dim_t k = 0; k < report.recording->tokens(); ++k) {
+    if (k == token || report.recording->ids()[at(k)] != report.recording->ids()[at(token)])
+      continue;
     others += format_text("{}--token {}", others.empty() ? "" : ", ", k);
   }
   if (!others.empty()) out += format_text("it is in the text more than once: {}\n", others);
   out += "\n";
-  for (dim_t l = layer.value_or(0); l < (layer ? *layer + 1 : run.recording.num_layers()); ++l) {
-    const Tensor weights = run.recording.weights(l, {.rows = {token}});
+  for (dim_t l = layer.value_or(0); l < (layer ? *layer + 1 : report.recording->num_layers());
+       ++l) {
+    const Tensor weights = report.recording->weights(l, {.rows = {token}});
     for (dim_t h = 0; h < weights.dim(0); ++h) {
       std::vector<dim_t> keys(at(token + 1));
       for (dim_t j = 0; j <= token; ++j) keys[at(j)] = j;
@@ -188,7 +194,7 @@ std::string look_at_token(const LookRun& run, dim_t token, std::optional<dim_t> 
       std::size_t used = 8;
       for (const dim_t j : keys) {
         const double weight = weights.at({h, 0, j});
-        const std::string label = cut(run.labels[at(j)], 14, style.utf8);
+        const std::string label = cut(report.tokens[at(j)].label, 14, style.utf8);
         const std::string cell = format_text(" {} {} ", label, short_weight(weight));
         used += display_width(cell);
         if (used > static_cast<std::size_t>(style.width)) break;

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "cephalo/core/format.h"
-#include "cli/pieces.h"
+#include "cephalo/text/piece_text.h"
 #include "cli/terminal.h"
 
 namespace cephalo::cli {
@@ -14,24 +14,13 @@ constexpr std::size_t kIndent = 2;      // of links
 constexpr dim_t kMostLinks = 12;        // tried for one line
 constexpr double kFaintestLink = 0.05;  // below, a map shows nothing either
 
-std::string link_text(const LookRun& run, const Link& link, const TerminalStyle& style) {
+std::string link_text(const LookReport& report, const Link& link, const TerminalStyle& style) {
   constexpr std::size_t kLongest = 9;
   const auto label = [&](dim_t token) {
-    return cut(run.labels[static_cast<std::size_t>(token)], kLongest, style.utf8);
+    return cut(report.tokens[static_cast<std::size_t>(token)].label, kLongest, style.utf8);
   };
   return format_text("{} {} {} {}", label(link.query), style.utf8 ? "→" : "->", label(link.key),
                      short_weight(link.weight));
-}
-
-// What a head with this label does, after "looks".
-const char* in_words(HeadLabel label) {
-  constexpr const char* kWords[] = {"at the token before",
-                                    "at what followed the same token earlier",
-                                    "at the same token earlier",
-                                    "at the first token",
-                                    "at itself",
-                                    "at all tokens alike"};
-  return kWords[static_cast<int>(label)];
 }
 
 // "a", "a and b", "a, b and c"
@@ -44,12 +33,12 @@ std::string listed(const std::vector<std::string>& words) {
 }
 
 // The scores of a label, and what they say of this text.
-std::vector<std::string> scores_in_words(const LookRun& run, const LabelExample& example,
+std::vector<std::string> scores_in_words(const LookReport& report, const LabelExample& example,
                                          HeadLabel label) {
   if (label == HeadLabel::sink) {
     const HeadReport& head = *example.head;
     const double share =
-        first_token_share(run.recording, head.layer)[static_cast<std::size_t>(head.head)];
+        first_token_share(*report.recording, head.layer)[static_cast<std::size_t>(head.head)];
     return {format_text("{:.2f} on the first token,", example.label_score),
             format_text("{:.2f} of what it adds", share)};
   }
@@ -61,14 +50,14 @@ std::vector<std::string> scores_in_words(const LookRun& run, const LabelExample&
   return {here, score + " on the probe:", "not used by this text"};
 }
 
-std::string links_of(const LookRun& run, const LabelExample& example, HeadLabel label,
+std::string links_of(const LookReport& report, const LabelExample& example, HeadLabel label,
                      const TerminalStyle& style) {
   // All of a sink's lead to one token, and none of a diffuse head stands out.
   if (!example.used || label == HeadLabel::sink || label == HeadLabel::diffuse) return "";
-  std::vector<Link> links =
-      counted_links(run.recording, {example.head->layer, example.head->head}, label, kMostLinks);
+  std::vector<Link> links = counted_links(
+      *report.recording, {example.head->layer, example.head->head}, label, kMostLinks);
   std::erase_if(links, [](const Link& link) { return link.weight < kFaintestLink; });
-  const std::string line = links_line(run, links, style);
+  const std::string line = links_line(report, links, style);
   return line.empty() ? "" : std::string(kIndent, ' ') + line + "\n";
 }
 
@@ -115,13 +104,13 @@ std::string in_lines(const std::string& begin, const std::vector<std::string>& w
   return out;
 }
 
-std::string links_line(const LookRun& run, const std::vector<Link>& strongest_first,
+std::string links_line(const LookReport& report, const std::vector<Link>& strongest_first,
                        const TerminalStyle& style) {
   std::vector<Link> chosen;
   std::set<std::string> said;  // a text that repeats itself has the same link more than once
   std::size_t used = kIndent;
   for (const Link& link : strongest_first) {
-    const std::string words = link_text(run, link, style);
+    const std::string words = link_text(report, link, style);
     if (!said.insert(words).second) continue;
     used += display_width(words) + 3;
     if (used > static_cast<std::size_t>(style.width) + 3) break;
@@ -130,43 +119,44 @@ std::string links_line(const LookRun& run, const std::vector<Link>& strongest_fi
   std::sort(chosen.begin(), chosen.end(),
             [](const Link& a, const Link& b) { return a.query < b.query; });
   std::string line;
-  for (const Link& link : chosen) line += (line.empty() ? "" : "   ") + link_text(run, link, style);
+  for (const Link& link : chosen)
+    line += (line.empty() ? "" : "   ") + link_text(report, link, style);
   return line;
 }
 
-std::string what_one_sees(const LookRun& run, const TerminalStyle& style) {
+std::string what_one_sees(const LookReport& report, const TerminalStyle& style) {
   std::string text =
       "Each map is one head: a row is a token, and its cells show how much it looks at each token "
       "up to itself. ";
   std::vector<std::string> seen;
   for (const HeadLabel label : kHeadLabels) {
     if (label == HeadLabel::sink || label == HeadLabel::diffuse) continue;
-    const std::vector<LabelExample> examples = label_examples(run.heads, label);
+    const std::vector<LabelExample> examples = label_examples(report.heads, label);
     if (examples.empty() || !examples.front().used) continue;
     seen.push_back(format_text("{}{} {}", place_name(*examples.front().head),
                                seen.empty() ? " looks" : "", in_words(label)));
   }
   text += seen.empty() ? "No pattern that has a name stands out here" : "Here " + listed(seen);
-  if (!run.predictions.empty()) {
-    const Prediction& next = run.predictions.front();
-    text += format_text("; the likeliest next token is {} ({:.0f} %)",
-                        in_quotes(run.model.piece(next.id)), 100.0 * next.probability);
+  if (!report.predictions.empty()) {
+    const LookPrediction& next = report.predictions.front();
+    text += format_text("; the likeliest next token is {} ({:.0f} %)", in_quotes(next.token.piece),
+                        100.0 * next.probability);
   }
   return wrapped(text + ".", static_cast<std::size_t>(style.width));
 }
 
-std::string label_lines(const LookRun& run, const TerminalStyle& style) {
+std::string label_lines(const LookReport& report, const TerminalStyle& style) {
   constexpr std::size_t kColumn = 13;
   std::string out;
   for (const HeadLabel label : kHeadLabels) {
-    const std::vector<LabelExample> examples = label_examples(run.heads, label);
+    const std::vector<LabelExample> examples = label_examples(report.heads, label);
     if (examples.empty()) continue;
-    std::vector<std::string> words = scores_in_words(run, examples.front(), label);
+    std::vector<std::string> words = scores_in_words(report, examples.front(), label);
     if (examples.size() > 1) words.push_back(format_text("(and {} more)", examples.size() - 1));
     out += letter_of(label, style) + " " + bold(format_text("{:<10}", name(label)), style) + " " +
            in_lines(place_name(*examples.front().head), words, kColumn,
                     static_cast<std::size_t>(style.width)) +
-           "\n" + links_of(run, examples.front(), label, style);
+           "\n" + links_of(report, examples.front(), label, style);
   }
   return out.empty() ? "no head shows a pattern that has a name here\n" : out;
 }

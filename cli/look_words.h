@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/look_run.h"
+#include "cli/look_views.h"
 
 // Small parts of what `look` prints.
 namespace cephalo::cli {
@@ -28,12 +28,12 @@ std::string in_lines(const std::string& begin, const std::vector<std::string>& w
                      std::size_t indent, std::size_t width);
 
 // The strongest of these links that fit into one line, in the order of the text.
-std::string links_line(const LookRun& run, const std::vector<Link>& strongest_first,
+std::string links_line(const LookReport& report, const std::vector<Link>& strongest_first,
                        const TerminalStyle& style);
 
 // Two sentences for who sees this for the first time: what a map is, what stands out in these.
-std::string what_one_sees(const LookRun& run, const TerminalStyle& style);
+std::string what_one_sees(const LookReport& report, const TerminalStyle& style);
 // Of each label its letter, the head that shows it most clearly here, its scores and its links.
-std::string label_lines(const LookRun& run, const TerminalStyle& style);
+std::string label_lines(const LookReport& report, const TerminalStyle& style);
 
 }  // namespace cephalo::cli

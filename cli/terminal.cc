@@ -98,6 +98,12 @@ std::string fit(std::string_view text, std::size_t width) {
   return fitted;
 }
 
+std::string cut(const std::string& label, std::size_t width, bool utf8) {
+  const std::size_t whole = display_width(label);
+  if (whole <= width || width == 0) return fit(label, std::min(width, whole));
+  return fit(label, width - 1) + (utf8 ? "…" : "~");
+}
+
 std::string wrapped(std::string_view text, std::size_t width) {
   std::string out;
   std::size_t used = 0;

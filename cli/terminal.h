@@ -20,6 +20,8 @@ TerminalStyle terminal_style();
 // The first `width` characters of UTF-8 text, padded with spaces to that width.
 std::string fit(std::string_view text, std::size_t width);
 std::size_t display_width(std::string_view text);
+// The first `width` columns of a label, with a mark where something was cut off.
+std::string cut(const std::string& label, std::size_t width, bool utf8);
 
 // Text as lines of at most that width, broken at spaces; each ends in a line end.
 std::string wrapped(std::string_view text, std::size_t width);

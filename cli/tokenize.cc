@@ -9,7 +9,7 @@
 #include "cephalo/core/format.h"
 #include "cephalo/io/json_value.h"
 #include "cephalo/text/byte_alphabet.h"
-#include "cli/pieces.h"
+#include "cephalo/text/piece_text.h"
 #include "cli/terminal.h"
 #include "cli/tokenize_train.h"
 #include "cli/verbs.h"

@@ -56,5 +56,6 @@ void bind_trainer(nb::module_& m);
 void bind_recording(nb::module_& m);
 void bind_head_metrics(nb::module_& m);
 void bind_head_picture(nb::module_& m);
+void bind_look(nb::module_& m);
 
 }  // namespace cephalo::python

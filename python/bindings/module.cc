@@ -49,6 +49,7 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_recording(m);
   bind_head_metrics(m);
   bind_head_picture(m);
+  bind_look(m);
 }
 
 // nanobind keeps one set of types for the process. A second interpreter that imports them takes

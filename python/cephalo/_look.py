@@ -7,8 +7,7 @@ from . import _cephalo
 from ._html import CAPTION, HATCH, STYLE, caption, colour, escape, legend, save_page, short
 
 EXACT = 64  # tokens up to which every weight is drawn; above, so many cells per side
-_SHADES = " ░▒▓█"  # next to nothing, then up to a quarter, a half ...
-_HIDDEN = "·"
+_HIDDEN = " "  # as on a terminal: it is not a weight of 0
 
 
 class Look:
@@ -39,7 +38,7 @@ class Look:
         wide = 2 if len(self.kv_tokens) <= 32 else 1
         names = self._row_names()
         margin = max(map(len, names), default=0)
-        lines = [self.title, self._caption(), f"0 '{_SHADES}' 1, {_HIDDEN} hidden"]
+        lines = [self.title, self._caption(), f"{_cephalo.shades()}  blank: hidden"]
         for head, rows in zip(self.names, self.heads):
             lines.append(head)
             for name, row in zip(names, rows):
@@ -132,9 +131,7 @@ class HeadSvg:
 
 
 def _shade(weight):
-    if weight is None:
-        return _HIDDEN
-    return _SHADES[0 if weight < 0.01 else min(math.ceil(4 * weight), 4)]
+    return _HIDDEN if weight is None else _cephalo.shade(weight)
 
 
 def spans(names, cells):

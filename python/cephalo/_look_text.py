@@ -9,7 +9,6 @@ from ._html import STYLE, caption, escape, legend, save_page, short
 from ._look import EXACT, HeadSvg, Look, spans
 from ._look_token import TokenLink, TokenLook, find_token
 
-PROBE = 50  # tokens of the probe, where they fit
 _CELLS = 24  # of a small map, at most
 _SHADES = 32  # colours of a small map
 _LINKS = 3
@@ -30,18 +29,19 @@ class TextLook:
     """A text seen by a model; shows itself as HTML or as text.
 
     tokens: their names. heads: a HeadLook each, layer by layer. predictions: (token, probability).
-    recording: has the weights of any head.
+    recording: has the weights of any head. report: the LookReport that all of it comes from.
     """
 
-    def __init__(self, text, model, recording, probe, top):
+    def __init__(self, text, model, recording, report):
         self.text = text
         self.model = model
         self.recording = recording
+        self.report = report
         self.ids = recording.ids
-        self.tokens = [_name(model, id) for id in self.ids]
-        self.reports = _cephalo.report_heads(recording, probe)
-        self.heads = [_head_look(recording, report) for report in self.reports]
-        self.predictions = [(_name(model, id), share) for id, share in recording.predictions(top)]
+        self.tokens = report.tokens
+        self.reports = report.heads
+        self.heads = [_head_look(recording, head) for head in self.reports]
+        self.predictions = report.predictions
 
     @property
     def title(self):
@@ -80,6 +80,10 @@ class TextLook:
             return _cephalo.draw_head(self.recording, self._report(layer, head), self.text, self.tokens)
         reports = [r for r in self.reports if layer is None or r.layer == layer]
         return _cephalo.draw_heads(self.recording, reports, self.text, self.tokens)
+
+    def json(self, weights=()):
+        """All of it as cephalo look --json prints it; weights: of these heads, each (layer, head)."""
+        return self.report.json(list(weights))
 
     def save(self, path):
         """What a notebook shows, as a page of its own, which needs nothing else."""
@@ -149,13 +153,6 @@ def _labels(look):
     return "".join(f" {label} {score:.2f}" for label, score in look.labels)
 
 
-def _name(model, id):
-    """A token in letters: a word without the space before it, what is no text as \\x.."""
-    piece = model.piece(id)
-    name = (piece[1:] if len(piece) > 1 and piece[:1] == b" " else piece)
-    return name.decode("utf-8", "backslashreplace") if piece else f"#{id}"
-
-
 def _head_look(recording, report):
     links = _cephalo.strongest_links(recording, report.layer, report.head, _LINKS)
     return HeadLook(report.layer, report.head, report.labels, links, report.metrics, report.probe)
@@ -164,12 +161,7 @@ def _head_look(recording, report):
 @functools.cache
 def _builtin():
     model = _cephalo.builtin_model()
-    return model.prepare(), _probe(model)
-
-
-def _probe(model):
-    length = min(PROBE, _cephalo.longest_probe(model))
-    return _cephalo.probe_heads(model, length=length) if length else []
+    return model.prepare(), _cephalo.probe_for_look(model)
 
 
 def look(text, model=None, *, begin=True, top=5):
@@ -185,6 +177,8 @@ def look(text, model=None, *, begin=True, top=5):
     else:
         if isinstance(model, (str, os.PathLike)):
             model = _cephalo.Gpt.load(model)
-        probe = _probe(model)
+        probe = _cephalo.probe_for_look(model)
     words = text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
-    return TextLook(words, model, _cephalo.Recording(model, text, begin), probe, top)
+    recording = _cephalo.Recording(model, text, begin)
+    return TextLook(words, model, recording,
+                    _cephalo.LookReport(recording, words, probe, begun=bool(begin), top=top))

@@ -1,5 +1,7 @@
 """What heads look at: recordings, metrics, the probe, labels, and cephalo.look(text)."""
 
+import json
+
 import numpy as np
 import pages
 import pytest
@@ -127,6 +129,20 @@ def test_a_text_is_looked_at():
     assert look.picture().png()[:4] == look.picture(1, 1).png()[:4] == b"\x89PNG"
     with pytest.raises(ValueError, match="there is no layer 2 head 0"):
         look.head(2, 0)
+
+
+def test_a_look_is_one_report():
+    look = looked(top=2)
+    report = json.loads(look.json([(1, 0)]))
+    assert [token["id"] for token in report["tokens"]] == look.ids and report["begun"]
+    assert [(h["layer"], h["head"]) for h in report["heads"]] == [(h.layer, h.head) for h in look.heads]
+    assert [p["probability"] for p in report["predictions"]] == [share for _, share in look.predictions]
+    weights = look.recording.weights(1)[0]
+    assert report["heads"][2]["weights"][3] == pytest.approx(weights[3][:4].tolist())
+    assert "weights" not in report["heads"][0]
+    assert len(set(look.report.heads_to_show(3))) == 3 and look.report.tokens == look.tokens
+    with pytest.raises(ValueError, match="there is no layer 9 head 0"):
+        look.json([(9, 0)])
 
 
 def test_a_token_is_looked_at_by_index_or_by_name():

@@ -75,8 +75,18 @@ def test_the_terminal_shows_shades():
     look = causal_layer().look(inputs(1, 4, 8), ["a", "b", "c", "line\nbreak"])
     lines = repr(look).splitlines()
     assert lines.count("head 0") == lines.count("head 1") == 1
-    assert lines[4] == "           a |██······|"
+    assert lines[2] == "· 0  ░ 0.05  ▒ 0.25  ▓ 0.5  █ 0.75  blank: hidden"
+    assert lines[4] == "           a |██      |"
     assert len(lines) == 3 + 2 * 5 and "line␣break" in lines[7]
+
+
+def test_shades_are_those_of_the_program():
+    hidden = float("-inf")
+    bias = np.array([[0, hidden, hidden], [0, 20, hidden], [0, 1.5, 20]], np.float32)
+    layer = cephalo.MultiHeadAttention(8, 8, 512, 0.0, 1, causal=False, seed=1)
+    layer.update("W_query.weight", np.zeros((8, 8), np.float32))  # the bias alone decides
+    lines = repr(layer.look(inputs(3, 8), mask=cephalo.bias(bias))).splitlines()
+    assert [line[-7:] for line in lines[4:]] == ["|██    |"[-7:], "|··██  |"[-7:], "|····██|"[-7:]]
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -64,8 +64,8 @@ nb::list ids_of_probe(dim_t vocab_size, Generator& generator, dim_t length,
 }
 
 std::vector<HeadReport> reports(const RecordedText& recording, const Probe& probe) {
-  const auto heads = static_cast<std::size_t>(recording.recording.num_heads());
-  const bool fits = static_cast<dim_t>(probe.size()) == recording.recording.num_layers() &&
+  const auto heads = static_cast<std::size_t>(recording.recording->num_heads());
+  const bool fits = static_cast<dim_t>(probe.size()) == recording.recording->num_layers() &&
                     std::all_of(probe.begin(), probe.end(),
                                 [&](const auto& layer) { return layer.size() == heads; });
   require(probe.empty() || fits,
@@ -93,7 +93,7 @@ Links links(const RecordedText& recording, dim_t layer, dim_t head, dim_t count,
 // Of recordings, weights alone are read: no model has to be held.
 double divergence(const RecordedText& a, Place head_a, const RecordedText& b, Place head_b) {
   const WithoutGil released;
-  return head_divergence(a.recording, {head_a.first, head_a.second}, b.recording,
+  return head_divergence(*a.recording, {head_a.first, head_a.second}, *b.recording,
                          {head_b.first, head_b.second});
 }
 

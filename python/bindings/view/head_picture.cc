@@ -24,9 +24,9 @@ namespace {
 using Names = std::vector<std::string>;
 
 PictureText text_of(const RecordedText& recording, std::string text, Names tokens) {
-  require(static_cast<dim_t>(tokens.size()) == recording.recording.tokens(),
+  require(static_cast<dim_t>(tokens.size()) == recording.recording->tokens(),
           "draw_heads: tokens has {} names, the recording has {} tokens", tokens.size(),
-          recording.recording.tokens());
+          recording.recording->tokens());
   return {std::move(text), recording.model.name, std::move(tokens)};
 }
 

@@ -53,7 +53,7 @@ AnyArray pooled(const RecordedText& self, dim_t layer, dim_t head, dim_t cells) 
 
 std::vector<std::pair<std::int64_t, double>> predictions(const RecordedText& self, dim_t count) {
   std::vector<std::pair<std::int64_t, double>> likeliest;
-  for (const Prediction& p : self.recording.predictions(count)) {
+  for (const Prediction& p : self.recording->predictions(count)) {
     likeliest.emplace_back(p.id, p.probability);
   }
   return likeliest;
@@ -91,17 +91,17 @@ void bind_recording(nb::module_& m) {
       .def("predictions", &predictions, "count"_a = 5,
            "(id, probability) of the token that would come next, the likeliest first.")
       .def_prop_ro(
-          "ids", [](const RecordedText& r) { return to_list(r.recording.ids()); },
+          "ids", [](const RecordedText& r) { return to_list(r.recording->ids()); },
           nb::sig("def ids(self) -> list[int]"))
-      .def_prop_ro("tokens", [](const RecordedText& r) { return r.recording.tokens(); })
-      .def_prop_ro("num_layers", [](const RecordedText& r) { return r.recording.num_layers(); })
-      .def_prop_ro("num_heads", [](const RecordedText& r) { return r.recording.num_heads(); })
+      .def_prop_ro("tokens", [](const RecordedText& r) { return r.recording->tokens(); })
+      .def_prop_ro("num_layers", [](const RecordedText& r) { return r.recording->num_layers(); })
+      .def_prop_ro("num_heads", [](const RecordedText& r) { return r.recording->num_heads(); })
       .def_prop_ro(
           "model", [](const RecordedText& r) { return r.model_object; },
           nb::sig("def model(self) -> Gpt"))
       .def("__repr__", [](const RecordedText& r) {
-        return format_text("Recording({} tokens, {} layers, {} heads)", r.recording.tokens(),
-                           r.recording.num_layers(), r.recording.num_heads());
+        return format_text("Recording({} tokens, {} layers, {} heads)", r.recording->tokens(),
+                           r.recording->num_layers(), r.recording->num_heads());
       });
 }
 

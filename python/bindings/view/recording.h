@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <shared_mutex>
 
 #include "bindings/arrays/arrays.h"
@@ -18,13 +19,16 @@ struct RecordedText {
         recording(made(model, ids, threads)),
         version(model.gpt.version()) {}
 
-  static Recording made(const Model& model, const std::vector<std::int64_t>& ids, int threads) {
-    return reading(model, [&](const Gpt& gpt) { return Recording(gpt, ids, threads); });
+  static std::shared_ptr<const Recording> made(const Model& model,
+                                               const std::vector<std::int64_t>& ids, int threads) {
+    return reading(model, [&](const Gpt& gpt) {
+      return std::make_shared<const Recording>(gpt, ids, threads);
+    });
   }
 
   nb::object model_object;
   const Model& model;
-  Recording recording;
+  std::shared_ptr<const Recording> recording;
   std::uint64_t version;
 };
 
@@ -32,7 +36,7 @@ struct RecordedText {
 template <typename Ask>
 auto asked(const RecordedText& self, Ask ask) {
   const WithoutGil released;
-  return ask(self.recording);
+  return ask(*self.recording);
 }
 
 // The same for what reads the model's parameters, too: they must still be those of the recording.
@@ -42,7 +46,7 @@ auto asked_with_model(const RecordedText& self, Ask ask) {
     require(gpt.version() == self.version,
             "Recording: the model has changed since (version {} then, {} now)", self.version,
             gpt.version());
-    return ask(self.recording);
+    return ask(*self.recording);
   });
 }
 

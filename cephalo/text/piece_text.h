@@ -3,9 +3,11 @@
 #include <string>
 #include <string_view>
 
-namespace cephalo::cli {
+namespace cephalo {
 
-// A piece as a program would write it: spaces can be seen, and any byte told.
+// Pieces of text, which may be any bytes, in letters that can be shown in one line.
+
+// As a program would write it: spaces can be seen, and any byte told.
 std::string in_quotes(std::string_view piece);
 
 // The same for a label, without quotes and the space before a word.
@@ -14,7 +16,4 @@ std::string as_label(std::string_view piece);
 // A text of any characters in one line: a line end is seen as \n.
 std::string on_one_line(std::string_view text);
 
-// The first `width` columns of a label, with a mark where something was cut off.
-std::string cut(const std::string& label, std::size_t width, bool utf8);
-
-}  // namespace cephalo::cli
+}  // namespace cephalo

@@ -1,12 +1,10 @@
-#include "cli/pieces.h"
-
-#include <algorithm>
+#include "cephalo/text/piece_text.h"
 
 #include "cephalo/core/format.h"
+#include "cephalo/core/printable.h"
 #include "cephalo/text/pre_split.h"
-#include "cli/terminal.h"
 
-namespace cephalo::cli {
+namespace cephalo {
 namespace {
 
 // One character in letters that can be printed.
@@ -55,10 +53,4 @@ std::string on_one_line(std::string_view text) {
   return out;
 }
 
-std::string cut(const std::string& label, std::size_t width, bool utf8) {
-  if (display_width(label) <= width || width == 0)
-    return fit(label, std::min(width, display_width(label)));
-  return fit(label, width - 1) + (utf8 ? "…" : "~");
-}
-
-}  // namespace cephalo::cli
+}  // namespace cephalo

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cephalo/model/text_model.h"
+#include "cephalo/view/head_links.h"
+#include "cephalo/view/head_metrics.h"
+#include "cephalo/view/recording.h"
+
+namespace cephalo {
+
+// What a look needs of a model: its arithmetic, and letters for its tokens.
+struct LookModel {
+  std::string name;
+  const Gpt& gpt;
+  const Bpe& tokenizer;
+  std::optional<std::int64_t> first_token;  // that begins a text
+};
+LookModel look_model(const TextModel& model);
+
+struct LookOptions {
+  bool begin = true;         // first_token comes before the text
+  dim_t top = 5;             // so many of the likeliest next tokens
+  std::uint64_t seed = 123;  // of the random tokens that heads are probed with
+  int threads = 0;
+};
+
+// What heads do on random tokens that repeat: the same for every text, so one serves many looks.
+// Without options: the model is too small for a probe.
+struct LookProbe {
+  std::optional<ProbeOptions> options;
+  std::vector<std::vector<ProbeScores>> scores;  // [layer][head]
+};
+LookProbe probe_for_look(const LookModel& model, const LookOptions& options = {});
+
+struct LookToken {
+  std::int64_t id;
+  std::string piece;  // its bytes
+  std::string label;  // in letters, without the space before a word
+};
+
+struct LookPrediction {
+  LookToken token;
+  double probability;
+};
+
+// A text seen by a model: what terminal, picture, page, JSON and Python draw.
+struct LookReport {
+  std::string text;
+  std::string model;   // its name
+  bool begun = false;  // the first token was put before the text
+  std::vector<LookToken> tokens;
+  std::optional<ProbeOptions> probe;
+  std::vector<HeadReport> heads;  // layer by layer
+  std::vector<LookPrediction> predictions;
+  std::shared_ptr<const Recording> recording;  // weights, links and maps of any head
+
+  dim_t num_layers() const { return recording->num_layers(); }
+  dim_t num_heads() const { return recording->num_heads(); }
+  const HeadReport& at(const HeadPlace& place) const;  // an error: there is no such head
+  std::vector<std::string> labels() const;             // of the tokens
+};
+
+// The model runs once. It must live as long as the report, unchanged. An error: the text has no
+// token, or more than the model reads at once.
+LookReport look_at(const LookModel& model, const std::string& text,
+                   const LookOptions& options = {});
+// With a probe that was made before.
+LookReport look_at(const LookModel& model, const std::string& text, const LookProbe& probe,
+                   const LookOptions& options = {});
+// Of a recording of that text; options.begin says whether it was begun.
+LookReport look_at(const LookModel& model, const std::string& text,
+                   std::shared_ptr<const Recording> recording, const LookProbe& probe,
+                   const LookOptions& options = {});
+
+// Where there is no room for all heads: of every label that the text shows the clearest one, then
+// the next ones; then those that look at the first token least.
+std::vector<const HeadReport*> heads_to_show(const LookReport& report, std::size_t most);
+
+// What a head with this label does, after "looks".
+const char* in_words(HeadLabel label);
+
+}  // namespace cephalo

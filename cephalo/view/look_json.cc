@@ -1,0 +1,90 @@
+#include "cephalo/view/look_json.h"
+
+#include "cephalo/io/json_value.h"
+#include "cephalo/text/byte_alphabet.h"
+
+namespace cephalo {
+namespace {
+
+// A mean over no rows is not 0.
+Json number_of(const Score& score) {
+  return score.rows > 0 ? Json(score.value) : Json();
+}
+
+Json metrics_of(const HeadReport& head) {
+  const HeadMetrics& m = head.text;
+  Json json = {{"previous", number_of(m.previous)},
+               {"first", number_of(m.first)},
+               {"current", number_of(m.current)},
+               {"duplicate", number_of(m.duplicate)},
+               {"induction", number_of(m.induction)},
+               {"entropy", number_of(m.entropy)},
+               {"effective_tokens", m.effective_tokens},
+               {"confidence", m.confidence},
+               {"distance", m.distance}};
+  if (head.probe) {
+    json["probe_duplicate"] = head.probe->duplicate.value;
+    json["probe_induction"] = head.probe->induction.value;
+  }
+  return json;
+}
+
+Json weights_of(const Recording& recording, const HeadPlace& place) {
+  const Tensor weights = recording.weights(place.layer, {.heads = {place.head}});
+  Json rows = Json::array();
+  for (dim_t i = 0; i < weights.dim(1); ++i) {
+    Json row = Json::array();
+    for (dim_t j = 0; j <= i; ++j) row.push_back(static_cast<float>(weights.at({0, i, j})));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// A piece as vocab.json writes it: JSON has no place for half a character.
+Json token_json(const LookToken& token) {
+  return {{"id", token.id}, {"piece", to_byte_characters(token.piece)}};
+}
+
+Json head_json(const HeadReport& head) {
+  Json labels = Json::array();
+  for (const LabelScore& label : head.labels) {
+    labels.push_back({{"label", name(label.label)}, {"score", label.score}});
+  }
+  return {{"layer", head.layer},
+          {"head", head.head},
+          {"labels", std::move(labels)},
+          {"metrics", metrics_of(head)}};
+}
+
+}  // namespace
+
+std::string to_json(const LookReport& report, const std::vector<HeadPlace>& with_weights) {
+  Json json = {{"text", report.text},
+               {"model", report.model},
+               {"num_layers", report.num_layers()},
+               {"num_heads", report.num_heads()},
+               {"begun", report.begun},
+               {"tokens", Json::array()},
+               {"heads", Json::array()},
+               {"predictions", Json::array()}};
+  for (const LookToken& token : report.tokens) json["tokens"].push_back(token_json(token));
+  if (report.probe) {
+    json["probe"] = {{"length", report.probe->length},
+                     {"draws", report.probe->draws},
+                     {"seed", report.probe->seed}};
+  }
+  for (const HeadReport& head : report.heads) json["heads"].push_back(head_json(head));
+  for (const HeadPlace& place : with_weights) {
+    const HeadReport& head = report.at(place);
+    const auto index = static_cast<std::size_t>(&head - report.heads.data());
+    json["heads"][index]["weights"] = weights_of(*report.recording, place);
+  }
+  for (const LookPrediction& prediction : report.predictions) {
+    Json token = token_json(prediction.token);
+    token["probability"] = prediction.probability;
+    json["predictions"].push_back(std::move(token));
+  }
+  return json.dump({.replace = true}) + "\n";
+}
+
+}  // namespace cephalo
