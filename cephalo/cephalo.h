@@ -31,6 +31,7 @@
 #include "cephalo/learn/pipeline.h"
 #include "cephalo/mask/bound_mask.h"
 #include "cephalo/mask/mask.h"
+#include "cephalo/mask/mask_text.h"
 #include "cephalo/model/activation.h"
 #include "cephalo/model/builtin.h"
 #include "cephalo/model/generate.h"

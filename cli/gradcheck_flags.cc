@@ -84,7 +84,7 @@ void GradcheckFlags::refuse_what_does_not_belong() const {
 }
 
 Mask GradcheckFlags::parse_mask() const {
-  return mask == "none" ? Mask() : cli::parse_mask(mask);
+  return mask_of_flag(mask);
 }
 
 Engine GradcheckFlags::parse_engine() const {

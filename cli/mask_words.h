@@ -6,8 +6,8 @@
 
 namespace cephalo::cli {
 
-// A mask from the words that C++ and Python use: 'causal() & window(127, 0)'. Tensors are named as
-// files: keep("keep.npy"), drop(…), bias(…), documents(…). A UsageError says where it went wrong.
-Mask parse_mask(const std::string& text);
+// A mask from the text of --mask; its tensors are files: keep("keep.npy"), drop(…), bias(…),
+// documents(…). A UsageError says where it went wrong.
+Mask mask_of_flag(const std::string& text);
 
 }  // namespace cephalo::cli

@@ -27,7 +27,7 @@ void run(const Flags& flags) {
   }
   const LoadOptions options = flags.load.parse();
   CallOptions call;
-  if (!flags.mask.empty()) call.mask = parse_mask(flags.mask);
+  if (!flags.mask.empty()) call.mask = mask_of_flag(flags.mask);
   const MultiHeadAttention layer = load_with_warnings(flags.layer, options);
   const Tensor x = read_npy(flags.input);
   const Tensor memory = flags.kv.empty() ? Tensor() : read_npy(flags.kv);

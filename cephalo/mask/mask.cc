@@ -7,14 +7,12 @@
 #include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/views.h"
-#include "cephalo/mask/bound_mask.h"
 
 namespace cephalo {
 namespace {
 
 // Far beyond any token, near enough that adding two positions cannot wrap.
 constexpr dim_t kFarthestOffset = dim_t{1} << 53;
-constexpr dim_t kDrawnCells = 64;
 
 // One part from a or b; `join` says what two of them become.
 template <typename T, typename Join>
@@ -131,10 +129,6 @@ std::vector<DevicePart> join_device_parts(const Mask& a, const Mask& b) {
   return joined;
 }
 
-std::string bound_text(dim_t bound) {
-  return bound == unlimited ? "unlimited" : format_text("{}", bound);
-}
-
 }  // namespace
 
 const char* name(MaskTensor::Role role) {
@@ -165,86 +159,6 @@ bool Mask::has_bias() const {
   }) || std::any_of(device_parts.begin(), device_parts.end(), [](const DevicePart& part) {
     return part.role == DevicePart::Role::slopes;
   });
-}
-
-std::string Mask::to_string() const {
-  std::vector<std::string> parts;
-  if (positions) {
-    parts.push_back(format_text("positions({}, {})",
-                                positions->align == Align::top_left ? "top_left" : "bottom_right",
-                                positions->offset));
-  }
-  if (causal_prefix) {
-    const std::vector<dim_t>& prefix = *causal_prefix;
-    if (prefix == std::vector<dim_t>{0}) {
-      parts.emplace_back("causal()");
-    } else if (prefix.size() == 1) {
-      parts.push_back(format_text("causal({})", prefix[0]));
-    } else {
-      parts.push_back(format_text("causal([{}])", joined(prefix, ", ")));
-    }
-  }
-  if (window) {
-    parts.push_back(
-        format_text("window({}, {})", bound_text(window->left), bound_text(window->right)));
-  }
-  if (lengths) {
-    const std::string kv = format_text("[{}]", joined(lengths->kv, ", "));
-    parts.push_back(lengths->q ? format_text("lengths({}, [{}])", kv, joined(*lengths->q, ", "))
-                               : format_text("lengths({})", kv));
-  }
-  if (documents) {
-    const std::string kv = cephalo::to_string(documents->kv_ids.shape());
-    parts.push_back(
-        documents->same_tokens
-            ? format_text("documents({})", kv)
-            : format_text("documents({}, {})", cephalo::to_string(documents->q_ids.shape()), kv));
-  }
-  for (const MaskTensor& t : tensors) {
-    parts.push_back(format_text("{}({})", name(t.role), cephalo::to_string(t.view.shape())));
-  }
-  for (const std::vector<float>& slopes : alibi) {
-    parts.push_back(format_text("alibi([{}])", joined(slopes, ", ", "{:.4g}")));
-  }
-  for (const DevicePart& part : device_parts) {
-    parts.push_back(
-        format_text("{}: {} on {}", name(part.role), part.view.shape(), part.view.device()));
-  }
-  return parts.empty() ? "none" : joined(parts, " & ");
-}
-
-std::string Mask::draw(dim_t q_tokens, dim_t kv_tokens, dim_t head, dim_t batch) const {
-  require(head >= 0 && batch >= 0, "draw: head ({}) and batch ({}) must be >= 0", head, batch);
-  // As many sequences and heads as the parts themselves speak of.
-  MaskExtent extent{batch + 1, head + 1, q_tokens, kv_tokens};
-  const auto at_least = [&](dim_t sequences) { extent.batch = std::max(extent.batch, sequences); };
-  if (lengths) at_least(std::ssize(lengths->kv));
-  if (lengths && lengths->q) at_least(std::ssize(*lengths->q));
-  if (documents) at_least(std::max(documents->q_ids.dim(0), documents->kv_ids.dim(0)));
-  if (causal_prefix) at_least(std::ssize(*causal_prefix));
-  for (const MaskTensor& t : tensors) {
-    if (t.view.rank() >= 3) extent.num_heads = std::max(extent.num_heads, t.view.dim(-3));
-    if (t.view.rank() == 4) at_least(t.view.dim(0));
-  }
-  for (const auto& slopes : alibi) {
-    extent.num_heads = std::max(extent.num_heads, static_cast<dim_t>(slopes.size()));
-  }
-  const BoundMask bound(*this, extent, "draw");
-  const dim_t step =
-      std::max<dim_t>(1, (std::max(q_tokens, kv_tokens) + kDrawnCells - 1) / kDrawnCells);
-  std::string picture = format_text("{}, {} queries x {} keys", to_string(), q_tokens, kv_tokens);
-  if (step > 1) picture += format_text(", {} x {} pairs a cell", step, step);
-  picture += '\n';
-  for (dim_t i = 0; i < q_tokens; i += step) {
-    picture += format_text("{:>6} ", i);
-    for (dim_t j = 0; j < kv_tokens; j += step) {
-      const Tile tile = bound.tile(batch, head, i, std::min(i + step, q_tokens), j,
-                                   std::min(j + step, kv_tokens));
-      picture += tile == Tile::hidden ? " ." : (tile == Tile::visible ? " #" : " +");
-    }
-    picture += '\n';
-  }
-  return picture;
 }
 
 Mask operator&(const Mask& a, const Mask& b) {

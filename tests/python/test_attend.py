@@ -93,6 +93,28 @@ def test_a_query_that_sees_nothing_gives_zero():
     assert not result.context.any() and np.isneginf(result.lse).all()
 
 
+@pytest.mark.parametrize("mask", [
+    cephalo.causal(), cephalo.causal([2, 0]), cephalo.window(3, cephalo.unlimited),
+    cephalo.positions("top_left", -1) & cephalo.lengths([4, 5], [1, 2]),
+    cephalo.causal(2) & cephalo.alibi(cephalo.alibi_slopes(12)),
+], ids=repr)
+def test_what_a_mask_prints_is_that_mask(mask):
+    assert repr(cephalo.Mask.parse(repr(mask))) == repr(mask)
+
+
+def test_masks_are_read_with_their_arrays():
+    ids = np.array([0, 0, 1])
+    mask = cephalo.Mask.parse("causal() & documents('ids') & bias('b')",
+                              {"ids": ids, "b": np.zeros((3, 3), np.float32)})
+    same = cephalo.causal() & cephalo.documents(ids) & cephalo.bias(np.zeros((3, 3), np.float32))
+    assert mask.draw(3, 3) == same.draw(3, 3)
+    assert repr(cephalo.Mask.parse("none")) == "none"
+    with pytest.raises(KeyError, match="nowhere"):
+        cephalo.Mask.parse("keep('nowhere')")
+    with pytest.raises(ValueError, match="^mask: expected '&' or the end at character 10 of"):
+        cephalo.Mask.parse("causal() causal()")
+
+
 def test_a_bare_array_is_no_mask(qkv):
     with pytest.raises(TypeError, match="attend: mask is an ndarray.*keep"):
         cephalo.attend(*qkv, mask=np.ones((7, 11), bool))

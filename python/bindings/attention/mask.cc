@@ -12,6 +12,7 @@
 #include "bindings/arrays/spellings.h"
 #include "bindings/bindings.h"
 #include "cephalo/core/format.h"
+#include "cephalo/mask/mask_text.h"
 
 namespace cephalo::python {
 namespace {
@@ -45,6 +46,19 @@ PyMask documents_part(const AnyArray& q_ids, const std::optional<AnyArray>& kv_i
   if (!kv_ids) return {documents(q), {}};
   const ArrayIn kv(*kv_ids, "documents", "kv_ids");
   return {documents(q, kv), {}};
+}
+
+// tensors: arrays by the names that the text gives them; copied.
+PyMask parsed(const std::string& text, const nb::dict& tensors) {
+  return {parse_mask(text,
+                     [&](const std::string& name) {
+                       const nb::str key(name.c_str());
+                       if (!tensors.contains(key)) {
+                         throw nb::key_error(name.c_str());
+                       }
+                       return Tensor::copy(ArrayIn(tensors[key], "Mask.parse", name.c_str()));
+                     }),
+          {}};
 }
 
 void bind_parts(nb::module_& m) {
@@ -120,6 +134,11 @@ void bind_mask(nb::module_& m) {
                      "what biases adds.")
       .def("__and__", &both, nb::is_operator())
       .def("__repr__", [](const PyMask& a) { return a.mask.to_string(); })
+      .def_static(
+          "parse", &parsed, "text"_a, "tensors"_a = nb::dict(),
+          "The inverse of repr: \"causal() & window(127, 0)\", or \"none\". keep(\"name\"), "
+          "drop, bias\n"
+          "and documents name arrays of `tensors`, a dict; copied.")
       .def(
           "draw",
           [](const PyMask& a, dim_t q_tokens, dim_t kv_tokens, dim_t head, dim_t batch) {
