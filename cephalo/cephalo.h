@@ -58,6 +58,7 @@
 #include "cephalo/train/gradcheck.h"
 #include "cephalo/train/history.h"
 #include "cephalo/train/loss.h"
+#include "cephalo/train/recipe.h"
 #include "cephalo/train/run_folder.h"
 #include "cephalo/train/schedule.h"
 #include "cephalo/train/sgd.h"

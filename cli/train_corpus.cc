@@ -1,7 +1,6 @@
 #include "cli/train_corpus.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
@@ -75,7 +74,7 @@ Bpe choose_vocabulary(const TrainFlags& flags, std::int64_t bytes) {
   }
   constexpr std::int64_t kLeast = 257, kMost = 1 << 20;
   const std::int64_t vocab_size =
-      flags.vocab_size.empty() ? choose_vocab_size(bytes)
+      flags.vocab_size.empty() ? recipe_vocab_size(bytes)
                                : parse_integer("--vocab-size", flags.vocab_size, kLeast, kMost);
   return learn_vocabulary(flags.files, vocab_size);
 }
@@ -124,44 +123,8 @@ dim_t training_tokens(const TokenFile& tokens, double validation_share) {
 
 TrainRows rows_of(const TrainCorpus& corpus, dim_t training_end, const GptOptions& model,
                   const TrainSettings& settings) {
-  const std::optional<TokenId> first = corpus.bpe.find(kEndOfText);
-  const auto fill = [first](const Windows& windows, std::int64_t number,
-                            std::span<std::int64_t> ids) {
-    windows.row(number, ids);
-    if (!first.has_value()) return;
-    // A window ends with the first token of the next, so none is lost.
-    std::copy_backward(ids.begin(), ids.end() - 1, ids.end());
-    ids[0] = *first;
-  };
-  if (training_end <= model.context_length) {
-    throw Error(Error::Kind::value,
-                format_text("{}: has {} tokens for training, a row needs {}; more text or a "
-                            "shorter --context-length helps",
-                            corpus.tokens->path(), training_end, model.context_length + 1));
-  }
-  WindowOptions options;
-  options.context_length = model.context_length;
-  options.shuffle = true;
-  options.drop_last = false;
-  options.seed = model.seed.value();
-  options.repeated_rows = settings.repeat_share;
-  if (settings.repeat_sentences) options.sentence_ends = sentence_ends(corpus.bpe);
-  options.range = {0, training_end};
-  TrainRows rows;
-  rows.training = [fill, windows = std::make_shared<Windows>(corpus.tokens, options)](
-                      std::int64_t number, std::span<std::int64_t> ids) {
-    fill(*windows, number, ids);
-  };
-  if (settings.validation_rows == 0) return rows;
-  options.shuffle = false;
-  options.repeated_rows = 0.0;
-  options.range = {training_end, corpus.tokens->tokens()};
-  rows.validation = [fill, count = settings.validation_rows,
-                     windows = std::make_shared<Windows>(corpus.tokens, options)](
-                        std::int64_t number, std::span<std::int64_t> ids) {
-    fill(*windows, number * windows->count() / count, ids);
-  };
-  return rows;
+  return recipe_rows(corpus.tokens, corpus.bpe, training_end, model,
+                     {settings.repeat_share, settings.repeat_sentences, settings.validation_rows});
 }
 
 }  // namespace cephalo::cli

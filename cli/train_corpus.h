@@ -6,7 +6,7 @@
 
 #include "cephalo/text/bpe.h"
 #include "cephalo/text/token_file.h"
-#include "cephalo/train/trainer.h"
+#include "cephalo/train/recipe.h"
 #include "cli/train_flags.h"
 #include "cli/train_plan.h"
 
@@ -31,11 +31,7 @@ TrainCorpus open_corpus(const std::string& folder);
 // Where the part for validation begins.
 dim_t training_tokens(const TokenFile& tokens, double validation_share);
 
-struct TrainRows {
-  RowSource training;
-  RowSource validation;  // settings.validation_rows of them, at equal distances; or empty
-};
-// Every row begins with <|endoftext|>, as every text that the model will be given does.
+// The rows of a run: see recipe_rows.
 TrainRows rows_of(const TrainCorpus& corpus, dim_t training_tokens, const GptOptions& model,
                   const TrainSettings& settings);
 

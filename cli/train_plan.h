@@ -28,11 +28,7 @@ struct TrainPlan {
   double seconds = 0.0;  // about, for the whole run on this machine
 };
 
-// How many tokens are worth having for a text of this size.
-std::int64_t choose_vocab_size(std::int64_t corpus_bytes);
-
-// Sizes for a corpus and this machine, where the flags say none: the larger the text, the larger
-// the model, unless the machine would need much more than ten minutes.
+// The recipe for a text on this machine, with what the flags say instead.
 TrainPlan choose_plan(const TrainFlags& flags, std::int64_t vocab_size,
                       std::int64_t training_tokens, std::int64_t validation_tokens);
 
