@@ -5,30 +5,25 @@ install(TARGETS cephalo EXPORT cephalo-targets)
 # The flags library appears in the link line of a static cephalo, so it is exported, empty.
 install(TARGETS cephalo_flags EXPORT cephalo-targets)
 install(EXPORT cephalo-targets NAMESPACE cephalo:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cephalo)
-install(DIRECTORY cephalo/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo
-        FILES_MATCHING PATTERN "*.h"
-        # Parts of the library, not of its interface.
-        PATTERN "allocator.h" EXCLUDE PATTERN "common_device.h" EXCLUDE
-        PATTERN "fail.h" EXCLUDE PATTERN "visit.h" EXCLUDE PATTERN "matmul.h" EXCLUDE
-        PATTERN "trace_recorder.h" EXCLUDE PATTERN "safetensors_header.h" EXCLUDE
-        PATTERN "safetensors_index.h" EXCLUDE PATTERN "stored_bytes.h" EXCLUDE
-        PATTERN "json.h" EXCLUDE PATTERN "json_value.h" EXCLUDE PATTERN "printable.h" EXCLUDE
-        PATTERN "elementwise.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE
-        PATTERN "json.h" EXCLUDE PATTERN "printable.h" EXCLUDE
-        PATTERN "for_runs.h" EXCLUDE PATTERN "step_checks.h" EXCLUDE
-        PATTERN "ops_host.h" EXCLUDE PATTERN "file_calls.h" EXCLUDE
-        PATTERN "config_keys.h" EXCLUDE PATTERN "layer_config.h" EXCLUDE
-        PATTERN "families.h" EXCLUDE PATTERN "file_names.h" EXCLUDE
-        PATTERN "gpt_options_json.h" EXCLUDE
-        PATTERN "trainer_json.h" EXCLUDE PATTERN "trainer_state.h" EXCLUDE
-        PATTERN "c_api_support.h" EXCLUDE
-        PATTERN "blocks.h" EXCLUDE PATTERN "bpe_merge.h" EXCLUDE PATTERN "bpe_tables.h" EXCLUDE
-        PATTERN "byte_alphabet.h" EXCLUDE PATTERN "pre_split.h" EXCLUDE
-        PATTERN "unicode_classes.h" EXCLUDE
-        PATTERN "builtin_files.h" EXCLUDE PATTERN "font.h" EXCLUDE
-        PATTERN "split_shapes.h" EXCLUDE PATTERN "row_blocks.h" EXCLUDE
-        PATTERN "font_file.h" EXCLUDE PATTERN "hatch.h" EXCLUDE PATTERN "pixels.h" EXCLUDE
-        PATTERN "embedded_bytes.h" EXCLUDE)
+# Public is what these three reach; no other header is installed.
+set(public_headers cephalo/cephalo.h cephalo/attention.h cephalo/c_api.h)
+set(unread ${public_headers})
+while(unread)
+  list(POP_FRONT unread header)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${header})
+  file(STRINGS ${PROJECT_SOURCE_DIR}/${header} lines REGEX "^#include \"cephalo/")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" reached "${line}")
+    if(NOT reached IN_LIST public_headers AND EXISTS ${PROJECT_SOURCE_DIR}/${reached})
+      list(APPEND public_headers ${reached})
+      list(APPEND unread ${reached})
+    endif()
+  endforeach()
+endwhile()
+foreach(header IN LISTS public_headers)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/generated/cephalo/core/version.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cephalo/core)
 

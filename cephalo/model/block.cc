@@ -1,6 +1,7 @@
 #include "cephalo/model/block.h"
 
 #include "cephalo/linear/ops.h"
+#include "cephalo/model/packed_mlp.h"
 
 namespace cephalo {
 namespace {

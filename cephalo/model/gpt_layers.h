@@ -7,6 +7,7 @@
 #include "cephalo/embed/embedding.h"
 #include "cephalo/model/block.h"
 #include "cephalo/model/gpt.h"
+#include "cephalo/model/packed_mlp.h"
 #include "cephalo/model/parameter_list.h"
 
 // What is behind Gpt; not for users of the library.

@@ -5,6 +5,7 @@
 #include "cephalo/core/fail.h"
 #include "cephalo/core/random.h"
 #include "cephalo/linear/ops.h"
+#include "cephalo/model/packed_mlp.h"
 
 namespace cephalo {
 

@@ -2,6 +2,7 @@
 
 #include "cephalo/core/fail.h"
 #include "cephalo/linear/ops.h"
+#include "cephalo/model/packed_mlp.h"
 
 namespace cephalo {
 namespace {

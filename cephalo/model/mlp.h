@@ -1,7 +1,6 @@
 #pragma once
 
 #include "cephalo/core/tensor.h"
-#include "cephalo/linear/packed_linear.h"
 #include "cephalo/model/activation.h"
 
 namespace cephalo {
@@ -11,10 +10,7 @@ struct Mlp {
   Mlp(dim_t d_model, dim_t d_mlp, Activation activation, DType dtype);  // zeros
 
   // The matrices laid out for the GEMM, for calls between two updates.
-  struct Packed {
-    PackedLinear fc;
-    PackedLinear proj;
-  };
+  struct Packed;  // packed_mlp.h
   Packed pack() const;
 
   // x: [..., d_model], of the parameters' type -> the same shape

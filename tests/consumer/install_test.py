@@ -46,7 +46,10 @@ class Install(unittest.TestCase):
             run("cc", "-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
                 ROOT / "tests/consumer/consumer.c", "-o", base / "c_program", *flags)
             self.assertEqual(run(base / "c_program", env=environment), "0.1.0 1.5\n")
-            self.assertFalse((prefix / "include/cephalo/core/fail.h").exists())
+            headers = prefix / "include/cephalo"
+            self.assertTrue((headers / "attention.h").exists())
+            for private in ("core/fail.h", "kernels", "linear", "attention/engine"):
+                self.assertFalse((headers / private).exists(), private)
 
     def test_static(self):
         self.check(BUILD)
