@@ -142,7 +142,7 @@ TEST(JsonTest, what_is_not_utf8_is_replaced_or_refused) {
   EXPECT_EQ(Json("\"\n\xC3\xA9").dump(), "\"\\\"\\n\xC3\xA9\"");
   EXPECT_EQ(Json("\xC3\xA9").dump({.ascii = true}), "\"\\u00e9\"");
   EXPECT_EQ(Json("a\xFF").dump({.replace = true}), "\"a\xEF\xBF\xBD\"");
-  EXPECT_EQ(error_of([] { quoted_json("a\xFF", "file"); }), "file: a?: is not valid UTF-8");
+  EXPECT_EQ(error_of([] { quoted_json("a\xFF", "file"); }), "file: a\xFF: is not valid UTF-8");
 }
 
 TEST(JsonTest, members_of_a_text_come_by_name_and_the_last_of_a_name_stays) {
