@@ -35,8 +35,8 @@ std::string in_quotes(std::string_view text) {
 // The characters of a token in vocab.json.
 std::string characters_of(std::string_view bytes, bool special) {
   // A special token may hold what stands for no byte, as a space: it is written as it is.
-  const bool as_it_is = special && !from_byte_characters(bytes).has_value() &&
-                        is_json("\"" + std::string(bytes) + "\"");
+  const bool as_it_is =
+      special && !from_byte_characters(bytes).has_value() && is_json(format_text("\"{}\"", bytes));
   return as_it_is ? std::string(bytes) : to_byte_characters(bytes);
 }
 
