@@ -114,7 +114,7 @@ lint: ## formatting and clang-tidy; warnings are errors
 	@tools/deps build test python lint bench
 	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 --dry-run --Werror
 	@cmake --preset release -B build/lint -DCEPHALO_BUILD_TESTS=ON -DCEPHALO_BUILD_PYTHON=ON \
-	  -DPython_EXECUTABLE=$(abspath .venv/bin/python) -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON
+	  -DPython_EXECUTABLE=$(abspath .venv/bin/python)
 	@git ls-files '*.cc' | grep -v '^tests/consumer/' | \
 	  xargs -P $(JOBS) -n 4 clang-tidy-14 -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option
 

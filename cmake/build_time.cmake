@@ -1,13 +1,7 @@
 # What makes a build from nothing short; none of it changes a result.
 
-# Headers that most sources include are parsed once for each target. ccache and the like keep whole
-# objects and would miss all of them, so there it is off; and where clang-tidy reads other compilers'
-# commands (make lint).
-if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT DEFINED CMAKE_DISABLE_PRECOMPILE_HEADERS)
-  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
-endif()
-set(standard_headers <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory>
-                     <numeric> <optional> <set> <span> <string> <string_view> <utility> <vector>)
+# No precompiled headers: GCC 12 then warns inside of std::string of what cannot happen, and crashed
+# on a test.
 
 # optimise_less(TARGET): it parses, checks and prints; what takes time is elsewhere.
 function(optimise_less target)
