@@ -1,5 +1,4 @@
 #include "cephalo/train/gradcheck.h"
-#include "cephalo/core/format.h"
 
 #include <array>
 #include <memory>
@@ -7,6 +6,7 @@
 
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "cephalo/io/json_value.h"
 #include "cli/gradcheck_flags.h"
 #include "cli/numbers.h"

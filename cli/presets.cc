@@ -1,8 +1,8 @@
 #include "cephalo/model/presets.h"
-#include "cephalo/core/format.h"
 
 #include <string>
 
+#include "cephalo/core/format.h"
 #include "cephalo/model/gpt.h"
 #include "cli/terminal.h"
 #include "cli/train_report.h"

@@ -75,11 +75,11 @@ void check_rotation(const char* op, const NamedTensor& beside, const Rotation& r
 void linear(const PackedLinear& weight, const TensorView& x, const MutableTensorView& out,
             const Epilogue& epilogue) {
   auto* op = implementation("linear", &Table::linear,
-                                  {{"weight", weight.panels()},
-                                   {"x", x},
-                                   {"out", out},
-                                   {"active", epilogue.active},
-                                   {"hidden", epilogue.hidden}});
+                            {{"weight", weight.panels()},
+                             {"x", x},
+                             {"out", out},
+                             {"active", epilogue.active},
+                             {"hidden", epilogue.hidden}});
   if (epilogue.rotation != nullptr) check_rotation("linear", {"out", out}, *epilogue.rotation);
   op(weight, x, out, epilogue);
 }

@@ -1,5 +1,4 @@
 #include "cephalo/attention/attend_backward.h"
-#include "cephalo/core/format.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 #include <numbers>
 
 #include "cephalo/attention/plan.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/views.h"
 #include "cephalo/train/gradcheck.h"
 #include "tests/support/backward_engines.h"

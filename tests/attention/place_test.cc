@@ -1,6 +1,5 @@
 // A problem cut into rectangles gives the whole's results: every mask, dropout, both engines.
 #include "cephalo/mask/place.h"
-#include "cephalo/core/format.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,5 @@
 // The instruction set in use is told, and the environment can force it.
 #include "cephalo/core/cpu.h"
-#include "cephalo/core/format.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +8,7 @@
 #include <cstdlib>
 
 #include "cephalo/core/error.h"
+#include "cephalo/core/format.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {

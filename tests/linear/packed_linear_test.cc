@@ -1,6 +1,5 @@
 // A matrix laid out for the GEMM gives the product, and a layer that uses it the layer.
 #include "cephalo/linear/packed_linear.h"
-#include "cephalo/core/format.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 #include <cmath>
 
 #include "cephalo/attention/layer/multi_head.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/ops.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/views.h"

@@ -1,5 +1,4 @@
 #include "cephalo/mask/mask.h"
-#include "cephalo/core/format.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "cephalo/core/format.h"
 #include "cephalo/mask/bound_mask.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/tensors.h"

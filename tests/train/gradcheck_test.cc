@@ -1,5 +1,4 @@
 #include "cephalo/train/gradcheck.h"
-#include "cephalo/core/format.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +9,7 @@
 
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/plan.h"
+#include "cephalo/core/format.h"
 #include "cephalo/core/views.h"
 #include "cephalo/learn/ladder.h"
 #include "tests/support/backward_engines.h"

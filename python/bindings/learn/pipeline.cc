@@ -1,5 +1,4 @@
 #include "cephalo/learn/pipeline.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -15,6 +14,7 @@
 #include "bindings/attention/multi_head.h"
 #include "bindings/attention/trace.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {

@@ -1,5 +1,4 @@
 #include "cephalo/embed/embedding.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/string.h>
 
@@ -12,6 +11,7 @@
 #include "bindings/attention/multi_head.h"
 #include "bindings/bindings.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {

@@ -1,5 +1,4 @@
 #include "cephalo/model/generate.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -17,6 +16,7 @@
 #include "bindings/bindings.h"
 #include "bindings/core/random.h"
 #include "bindings/model/gpt.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {

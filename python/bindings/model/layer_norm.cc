@@ -1,5 +1,4 @@
 #include "cephalo/model/layer_norm.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/string.h>
 
@@ -10,6 +9,7 @@
 #include "bindings/arrays/members.h"
 #include "bindings/arrays/spellings.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {

@@ -1,5 +1,4 @@
 #include "cephalo/text/bpe.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
@@ -18,6 +17,7 @@
 #include "bindings/arrays/ids.h"
 #include "bindings/arrays/text.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {

@@ -1,5 +1,4 @@
 #include "cephalo/text/token_file.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
@@ -19,6 +18,7 @@
 #include "bindings/arrays/gil.h"
 #include "bindings/arrays/text.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {

@@ -1,5 +1,4 @@
 #include "cephalo/train/adamw.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/string.h>
 
@@ -8,6 +7,7 @@
 #include "bindings/arrays/turn.h"
 #include "bindings/bindings.h"
 #include "bindings/train/optimiser.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {

@@ -1,10 +1,10 @@
 #include "cephalo/train/history.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 

@@ -1,5 +1,4 @@
 #include "cephalo/train/run_folder.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
@@ -9,6 +8,7 @@
 #include <new>
 
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 

@@ -1,11 +1,11 @@
 #include "cephalo/train/schedule.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/string.h>
 
 #include <new>
 
 #include "bindings/bindings.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 

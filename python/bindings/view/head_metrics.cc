@@ -1,5 +1,4 @@
 #include "cephalo/view/head_metrics.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -21,6 +20,7 @@
 #include "bindings/bindings.h"
 #include "bindings/core/random.h"
 #include "bindings/view/recording.h"
+#include "cephalo/core/format.h"
 #include "cephalo/view/head_links.h"
 
 namespace cephalo::python {

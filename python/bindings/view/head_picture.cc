@@ -1,5 +1,4 @@
 #include "cephalo/view/head_picture.h"
-#include "cephalo/core/format.h"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
@@ -16,6 +15,7 @@
 #include "bindings/arrays/text.h"
 #include "bindings/bindings.h"
 #include "bindings/view/recording.h"
+#include "cephalo/core/format.h"
 #include "cephalo/io/file.h"
 
 namespace cephalo::python {
