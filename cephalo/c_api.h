@@ -9,11 +9,7 @@
 
 #include <stdint.h>
 
-#if defined(__GNUC__)
-#define CEPHALO_API __attribute__((visibility("default")))
-#else
-#define CEPHALO_API
-#endif
+#include "cephalo/core/export.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -3,8 +3,9 @@
 #include <vector>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/core/export.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // What a forward pass left behind, and the gradient that comes back to it.
 struct AttendPass {

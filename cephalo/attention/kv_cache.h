@@ -5,9 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 struct KVCacheShape {
   dim_t batch = 1;

@@ -6,8 +6,9 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/core/cpu.h"
+#include "cephalo/core/export.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // What a call of attend will do, without doing it.
 //

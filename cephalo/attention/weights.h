@@ -4,8 +4,9 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/kv_cache.h"
+#include "cephalo/core/export.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Which part of the weights is wanted. Empty lists mean all.
 struct WeightsSelection {

@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "cephalo/core/dtype.h"
+#include "cephalo/core/export.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Instruction sets that kernels exist for, in the order of preference within one machine.
 enum class Isa { scalar, sse4, avx2, avx512, neon, wasm };

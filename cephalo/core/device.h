@@ -4,7 +4,9 @@
 #include <string>
 #include <string_view>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 // Kinds of memory. Only the host's is there in every build.
 enum class DeviceKind : std::uint8_t { host, cuda };

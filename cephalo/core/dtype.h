@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 // Element types. Attention is computed on the first four; the rest appear in masks and token ids.
 enum class DType : std::uint8_t { f32, f64, bf16, f16, i64, i32, i16, i8, u8, boolean };

@@ -3,7 +3,9 @@
 #include <stdexcept>
 #include <string>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 // What every public function throws. The text names the function, the rule, the numbers that broke
 // it and, where it helps, a way out. Objects named in a failed call stay usable.

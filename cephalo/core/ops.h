@@ -1,9 +1,10 @@
 #pragma once
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/core/views.h"  // view transpose permute reshape chunk contiguous
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 class TorchGenerator;
 

@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Threads used by each call: the default is one per core the process may run on. 0 asks for that
 // default again; more than kMaxThreads means kMaxThreads. Results never depend on the count.

@@ -3,9 +3,10 @@
 #include <iosfwd>
 #include <string>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // The numbers of a tensor in nested brackets, `decimals` after the point, long axes shortened to
 // their first and last three entries.

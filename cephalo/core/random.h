@@ -6,9 +6,10 @@
 #include <random>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // PyTorch's CPU generator, bit for bit: after torch.manual_seed(s) the same calls give the same
 // numbers here. docs/numerics.md has the recipe.

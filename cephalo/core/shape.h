@@ -5,7 +5,9 @@
 #include <initializer_list>
 #include <string>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 using dim_t = std::int64_t;  // every size, index and stride
 

@@ -7,9 +7,10 @@
 
 #include "cephalo/core/device.h"
 #include "cephalo/core/dtype.h"
+#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A typed window on memory that somebody else owns: cheap to copy, any strides, read-only. As with
 // std::string_view, the memory must outlive the view. It may lie on a device: then what reads or

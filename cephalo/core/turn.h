@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cstdint>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 // A shared mutex for std::unique_lock and std::shared_lock that never waits for what cannot come:
 // - Its own thread. A call that holds the object runs a function of the caller's, which uses it.

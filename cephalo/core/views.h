@@ -3,9 +3,10 @@
 #include <utility>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // The functions that only change how memory is looked at. Their results borrow: they are valid as
 // long as what they look at, so a temporary Tensor is refused at compile time.

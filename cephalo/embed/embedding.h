@@ -1,9 +1,10 @@
 #pragma once
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A table of learned vectors: row id stands for token id, or row t for position t.
 class Embedding {

@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <memory>
 
+#include "cephalo/core/export.h"
 #include "cephalo/io/file.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // XXH3 of 128 bits over bytes that come in pieces, as `xxhsum -H2` prints it.
 class Checksum {

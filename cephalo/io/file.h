@@ -7,7 +7,9 @@
 #include <span>
 #include <string>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 // A regular file open for reading at any offset. Reads, never maps: a file that another process
 // cuts short is an error here, not a signal. Errors name the path and the system's reason.

@@ -2,9 +2,10 @@
 
 #include <string>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A NumPy .npy file of version 1.0, 2.0 or 3.0: numbers and bools, little-endian, row- or
 // column-major. Its header is read as data, never evaluated, and checked against the file's size

@@ -6,10 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/io/file.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A .safetensors file: opened and checked whole before a number is read. What the format forbids is
 // refused by name: duplicate names, holes, overlaps, sizes that do not fit, bytes left over. Of a

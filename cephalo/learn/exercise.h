@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A guided exercise: multi-head attention (rung 5) written by the reader, one step at a time, on
 // one small layer. Its sizes all differ, so that an axis in the wrong place shows.

@@ -4,9 +4,10 @@
 #include <vector>
 
 #include "cephalo/attention/layer/multi_head.h"
+#include "cephalo/core/export.h"
 #include "cephalo/model/presets.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // The ladder from no parameters to the fused layer. Rungs 2 to 7 are set-ups of MultiHeadAttention;
 // seed, generator, dropout_stream and dtype mean the same in each.

@@ -3,10 +3,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/mask/mask.h"
 #include "cephalo/mask/place.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // The sizes a mask is asked about.
 struct MaskExtent {

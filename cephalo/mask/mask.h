@@ -8,9 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Which keys a query may look at, as data. A mask is built from the named parts below joined by &:
 // what hides intersects, what biases adds, and no part silently wins over another.

@@ -4,9 +4,10 @@
 #include <string>
 
 #include "cephalo/core/error.h"
+#include "cephalo/core/export.h"
 #include "cephalo/mask/mask.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A mask as text and back: the words of C++ and Python. Mask::to_string writes it, Mask::draw draws
 // it.

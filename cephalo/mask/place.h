@@ -1,8 +1,9 @@
 #pragma once
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Where a problem lies in a larger one. A shard of a batch, some heads of a layer, a block of
 // queries against a block of keys: each is a rectangle of a whole that nobody need hold, and gives

@@ -1,6 +1,8 @@
 #pragma once
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 // What stands between the two matrices of an MLP.
 //   gelu_tanh: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), as in GPT-2

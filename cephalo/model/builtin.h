@@ -1,8 +1,9 @@
 #pragma once
 
+#include "cephalo/core/export.h"
 #include "cephalo/model/text_model.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // The small model that this project trained itself and that is part of the library: models/ has its
 // files and its card. A library built with -DCEPHALO_BUILTIN_MODEL=OFF has none.

@@ -5,10 +5,11 @@
 #include <span>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/random.h"
 #include "cephalo/model/gpt.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // How the next token is chosen.
 struct SamplingOptions {

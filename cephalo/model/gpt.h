@@ -9,12 +9,13 @@
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/layer/saved_pass.h"
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/gpt_memory.h"
 #include "cephalo/model/gpt_options.h"
 #include "cephalo/model/parameter_list.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // One learned tensor: parameter_list.h describes them. Matrices are as they are stored: dense,
 // [out, in].

@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // What config.json of a model's folder says.
 struct GptConfig {

@@ -1,8 +1,9 @@
 #pragma once
 
+#include "cephalo/core/export.h"
 #include "cephalo/model/gpt_options.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Bytes that training takes, told before anything is allocated.
 struct GptMemory {

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "cephalo/attention/layer/rotary.h"
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/activation.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // How the model knows where a token stands: a learned vector added to its embedding, or rotary
 // positions in every attention layer.

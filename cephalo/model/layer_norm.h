@@ -1,8 +1,9 @@
 #pragma once
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Every row to mean 0 and variance 1, then times weight, plus bias.
 //   y = (x − mean) / √(variance + epsilon) · weight + bias

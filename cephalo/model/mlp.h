@@ -1,9 +1,10 @@
 #pragma once
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/activation.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // y = activation(x fcᵀ + fc_bias) projᵀ + proj_bias, for every token by itself.
 struct Mlp {

@@ -6,10 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 #include "cephalo/model/gpt_options.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // What a parameter is; it decides how a new one is drawn. Weight decay is for matrices that
 // multiply. Biases and norms are not a scale to shrink, and rows of an embedding that a batch does

@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "cephalo/attention/layer/multi_head.h"
+#include "cephalo/core/export.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // The sizes of a well-known model, under the names that people call it by.
 struct ModelSizes {

@@ -4,10 +4,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/model/gpt_file.h"
 #include "cephalo/text/bpe.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A GPT with its tokenizer: from text to logits.
 struct TextModel {

@@ -11,10 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/io/file.h"
 #include "cephalo/text/token.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 struct BpeTables;
 

@@ -8,9 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/text/bpe.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 struct BpeTrainOptions {
   std::int64_t vocab_size = 4096;  // 256 bytes, merges and special tokens together

@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 #include "cephalo/io/file.h"
 #include "cephalo/text/bpe.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A corpus as token ids, wherever they lie. Any number of threads may read.
 class TokenSource {

@@ -6,11 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/core/turn.h"
 #include "cephalo/text/token_file.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 struct TokenRange {
   dim_t begin = 0;

@@ -5,10 +5,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/text/token.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Words and punctuation: split at white space, as Python's \s, and around , . : ; ? _ ! " ( ) ' and
 // --, which stay as pieces of their own.

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // PyTorch's defaults.
 struct AdamWOptions {

@@ -3,10 +3,11 @@
 #include <cstdint>
 #include <string>
 
+#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/train/history.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // The parameters of the step of a run that validated best, beside the run's checkpoints in
 // checkpoints/best-00000684.safetensors. A new one is written before a checkpoint knows of it, and

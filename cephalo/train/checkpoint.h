@@ -4,10 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/io/safetensors.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A checkpoint is a .safetensors file that carries what a run was doing as JSON in
 // __metadata__[kCheckpointKey], and ends with the checksum of everything in it.

@@ -2,9 +2,10 @@
 
 #include <span>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // torch.nn.utils.clip_grad_norm_: the root of the sum of squares over all gradients together; where
 // it exceeds max_norm, each is multiplied by max_norm / (norm + 1e-6). Returns the norm before.

@@ -7,8 +7,9 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/layer/multi_head.h"
+#include "cephalo/core/export.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Gradients against central differences, (loss(x + eps) − loss(x − eps)) / 2 eps, in float64. They
 // agree where |analytic − numeric| <= atol + rtol · |numeric|.

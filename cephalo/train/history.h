@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 struct StepRecord {
   std::int64_t step = 0;  // 1 for the first

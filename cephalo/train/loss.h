@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A target that asks for nothing, by PyTorch's default.
 inline constexpr std::int64_t kIgnoreTarget = -100;

@@ -5,12 +5,13 @@
 #include <memory>
 #include <optional>
 
+#include "cephalo/core/export.h"
 #include "cephalo/model/gpt_options.h"
 #include "cephalo/text/bpe.h"
 #include "cephalo/text/token_file.h"
 #include "cephalo/train/trainer.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // How to teach a model a text: which sizes, how long, from which rows. What `cephalo train` does
 // where nothing else was said.

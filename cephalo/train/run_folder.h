@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 // The folder of one training run. Its checkpoints are checkpoints/step-00000012.safetensors, the
 // newest also under the name checkpoints/latest. While an object lives, no other process trains

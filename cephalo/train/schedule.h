@@ -2,7 +2,9 @@
 
 #include <cstdint>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 // The learning rate over a run: a straight rise, then half a cosine down to a floor.
 struct Schedule {

@@ -1,8 +1,9 @@
 #pragma once
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // PyTorch's defaults.
 struct SgdOptions {

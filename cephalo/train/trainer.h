@@ -6,12 +6,13 @@
 #include <span>
 #include <string>
 
+#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/train/history.h"
 #include "cephalo/train/run_folder.h"
 #include "cephalo/train/schedule.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Fills one row of ids, [tokens + 1]: what is read and, one further on, what is to be predicted.
 // The row of a number is always the same: a resumed run sees what it would have seen.

@@ -2,7 +2,9 @@
 
 #include <cstdint>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 struct Colour {
   std::uint8_t red, green, blue;

@@ -2,9 +2,10 @@
 
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/view/head_metrics.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // One query and a key that it looks at.
 struct Link {

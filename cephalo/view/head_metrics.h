@@ -4,10 +4,11 @@
 #include <optional>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/view/recording.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // A mean over some rows of a head's weights.
 struct Score {

@@ -3,10 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/view/head_metrics.h"
 #include "cephalo/view/picture.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // What stands beside the weights of a picture.
 struct PictureText {

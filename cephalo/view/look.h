@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/model/text_model.h"
 #include "cephalo/view/head_links.h"
 #include "cephalo/view/head_metrics.h"
 #include "cephalo/view/recording.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // What a look needs of a model: its arithmetic, and letters for its tokens.
 struct LookModel {

@@ -3,9 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/view/look.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Everything that a report holds, as one line of JSON; with the weights of these heads. Row i of a
 // head has those of the keys that it may look at: i + 1 of them.

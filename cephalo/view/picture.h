@@ -5,10 +5,11 @@
 #include <variant>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/view/colour.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 enum class Anchor { begin, middle, end };  // which part of a text stands at its place
 enum class Direction { right, upwards };

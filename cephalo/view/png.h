@@ -5,7 +5,9 @@
 #include <span>
 #include <string>
 
-namespace cephalo {
+#include "cephalo/core/export.h"
+
+namespace CEPHALO_API cephalo {
 
 // rgb: width · height pixels of 3 bytes, row by row from the top -> the bytes of a PNG file.
 // Compressed simply: what stands a short way before is not written twice.

@@ -5,9 +5,10 @@
 
 #include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/attention/weights.h"
+#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 struct Prediction {
   std::int64_t id;

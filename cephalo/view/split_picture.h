@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "cephalo/attention/reference/trace.h"
+#include "cephalo/core/export.h"
 #include "cephalo/view/terminal.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // The sizes behind steps 1 to 5: a width of num_heads · head_dim, split, transposed, attended with
 // and put together again.

@@ -4,9 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // What a terminal can show. Without colours weights are shades of characters.
 enum class ColourDepth { none, indexed, direct };  // 256 colours; 24 bits

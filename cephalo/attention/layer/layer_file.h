@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "cephalo/attention/layer/multi_head.h"
+#include "cephalo/core/export.h"
 #include "cephalo/io/safetensors.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // What the numbers of a layer cannot show. For a layer of a GPT's folder (prefix
 // "transformer.h.0.", "h.0." or "trf_blocks.0.att.") config.json beside the file says it; a file

@@ -14,8 +14,9 @@
 #include "cephalo/attention/layer/rotary.h"
 #include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/attention/reference/trace.h"
+#include "cephalo/core/export.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 class KVCache;
 class StepSink;

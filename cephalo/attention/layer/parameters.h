@@ -3,10 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // The naming habits people have their parameters under.
 enum class Form {

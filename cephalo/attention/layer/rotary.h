@@ -2,9 +2,10 @@
 
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // Rotary positions: pair k of a head is turned by the angle position · base^(−2k / head_dim), so
 // that q · k depends on the distance of the two tokens.

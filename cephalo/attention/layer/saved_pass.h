@@ -3,10 +3,11 @@
 #include <cstddef>
 #include <memory>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/mask/mask.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 struct LayerPass;
 

@@ -3,9 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace cephalo {
+namespace CEPHALO_API cephalo {
 
 // One tensor on the way from x to the output. Steps with several tensors (q, k, v) have several
 // entries under one number and name.
