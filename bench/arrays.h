@@ -5,6 +5,7 @@
 
 #include "bench/turns.h"
 #include "cephalo/attention/attend.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo::bench {
 

@@ -8,6 +8,7 @@
 #include "bench/yardstick_rows.h"
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cli/machine.h"
 
 namespace cephalo::bench {

@@ -6,6 +6,7 @@
 #include "bench/arrays.h"
 #include "bench/yardstick_rows.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo::bench {
 namespace {

@@ -15,6 +15,7 @@
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/error.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/core/version.h"
 #include "cephalo/core/views.h"

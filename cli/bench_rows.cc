@@ -9,6 +9,7 @@
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/random.h"
 #include "cephalo/linear/packed_linear.h"
 #include "cli/machine.h"
 #include "cli/terminal.h"

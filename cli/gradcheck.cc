@@ -7,6 +7,7 @@
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cephalo/io/json_value.h"
 #include "cli/gradcheck_flags.h"
 #include "cli/numbers.h"

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 

@@ -8,6 +8,7 @@
 
 #include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cephalo/io/file.h"
 #include "cephalo/io/npy.h"
 #include "cephalo/learn/ladder.h"

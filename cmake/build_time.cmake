@@ -10,10 +10,18 @@ endfunction()
 
 # Sources of the library of which the same is true: names, settings, files' headers, drawings.
 set(sources_without_arithmetic
+  cephalo/core/format.cc
+  cephalo/core/print.cc
+  cephalo/mask/mask_text.cc
   cephalo/io/config_keys.cc
+  cephalo/io/json.cc
   cephalo/io/json_members.cc
+  cephalo/io/json_value.cc
+  cephalo/io/safetensors_header.cc
   cephalo/io/safetensors_index.cc
+  cephalo/attention/plan.cc
   cephalo/attention/layer/layer_config.cc
+  cephalo/attention/layer/layer_file.cc
   cephalo/model/builtin.cc
   cephalo/model/families.cc
   cephalo/model/file_names.cc

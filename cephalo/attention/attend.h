@@ -4,12 +4,13 @@
 #include <optional>
 
 #include "cephalo/core/export.h"
-#include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/mask/mask.h"
 #include "cephalo/mask/place.h"
 
 namespace CEPHALO_API cephalo {
+
+class TorchGenerator;
 
 // Who computes. `reference` is the textbook: every step is stored, memory grows with
 // q_tokens × kv_tokens. `fused` works in tiles, in memory linear in tokens. `automatic` picks fused

@@ -40,19 +40,19 @@ const void* advance(const void* data, DType dtype, dim_t elements) {
   return static_cast<const std::byte*>(data) + byte_offset(dtype, elements);
 }
 
-// Copies one axis at a time, innermost last; `to` and `from` have the same shape.
+void* advance(void* data, DType dtype, dim_t elements) {
+  return static_cast<std::byte*>(data) + byte_offset(dtype, elements);
+}
+
+// One row of `count` elements, of the types it was made for.
+using CopyRow = void (*)(void* to, dim_t to_stride, const void* from, dim_t from_stride,
+                         dim_t count);
+
 template <typename To, typename From>
-void copy_elements(To* to, const From* from, const MutableTensorView& to_view,
-                   const TensorView& from_view, int axis) {
-  const dim_t count = to_view.shape()[axis];
-  const dim_t to_stride = to_view.strides()[axis];
-  const dim_t from_stride = from_view.strides()[axis];
-  if (axis + 1 < to_view.rank()) {
-    for (dim_t i = 0; i < count; ++i) {
-      copy_elements(to + i * to_stride, from + i * from_stride, to_view, from_view, axis + 1);
-    }
-    return;
-  }
+void copy_row(void* to_data, dim_t to_stride, const void* from_data, dim_t from_stride,
+              dim_t count) {
+  auto* to = static_cast<To*>(to_data);
+  const auto* from = static_cast<const From*>(from_data);
   if constexpr (std::is_same_v<To, From>) {
     if (to_stride == 1 && from_stride == 1) {
       std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(To));
@@ -61,6 +61,21 @@ void copy_elements(To* to, const From* from, const MutableTensorView& to_view,
     for (dim_t i = 0; i < count; ++i) to[i * to_stride] = from[i * from_stride];
   } else {
     for (dim_t i = 0; i < count; ++i) store(load(from[i * from_stride]), &to[i * to_stride]);
+  }
+}
+
+// Copies one axis at a time, innermost last; `to` and `from` have the same shape. Not a template:
+// with a copy for each pair of types it was the slowest file to compile outside of kernels/.
+void copy_axis(CopyRow copy_row, const MutableTensorView& to, void* to_data, const TensorView& from,
+               const void* from_data, int axis) {
+  const dim_t count = to.shape()[axis];
+  if (axis + 1 == to.rank()) {
+    copy_row(to_data, to.strides()[axis], from_data, from.strides()[axis], count);
+    return;
+  }
+  for (dim_t i = 0; i < count; ++i) {
+    copy_axis(copy_row, to, advance(to_data, to.dtype(), i * to.strides()[axis]), from,
+              advance(from_data, from.dtype(), i * from.strides()[axis]), axis + 1);
   }
 }
 
@@ -182,12 +197,11 @@ void MutableTensorView::copy_from(const TensorView& source) const {
           "copy: from {} to {}; the host copies only its own memory", source.device(), device_);
   visit_dtype(dtype_, [&](auto to_zero) {
     visit_dtype(source.dtype(), [&](auto from_zero) {
-      auto* to = static_cast<decltype(to_zero)*>(mutable_data());
-      const auto* from = static_cast<const decltype(from_zero)*>(source.data());
+      const CopyRow row = copy_row<decltype(to_zero), decltype(from_zero)>;
       if (rank() == 0) {
-        store(load(*from), to);
+        row(mutable_data(), 1, source.data(), 1, 1);
       } else {
-        copy_elements(to, from, *this, source, 0);
+        copy_axis(row, *this, mutable_data(), source, source.data(), 0);
       }
     });
   });

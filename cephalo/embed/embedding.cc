@@ -2,6 +2,7 @@
 
 #include "cephalo/core/fail.h"
 #include "cephalo/core/ops.h"
+#include "cephalo/core/random.h"
 #include "cephalo/linear/ops.h"
 
 namespace cephalo {

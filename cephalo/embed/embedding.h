@@ -1,10 +1,11 @@
 #pragma once
 
 #include "cephalo/core/export.h"
-#include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"
 
 namespace CEPHALO_API cephalo {
+
+class TorchGenerator;
 
 // A table of learned vectors: row id stands for token id, or row t for position t.
 class Embedding {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "cephalo/embed/embedding.h"
 #include "cephalo/text/words.h"

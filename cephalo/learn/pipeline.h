@@ -6,11 +6,12 @@
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/reference/trace.h"
 #include "cephalo/core/export.h"
-#include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/presets.h"
 
 namespace CEPHALO_API cephalo {
+
+class TorchGenerator;
 
 // A text on its way to attention.
 struct EmbeddedText {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 
 namespace cephalo {

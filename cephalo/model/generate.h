@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "cephalo/core/export.h"
-#include "cephalo/core/random.h"
 #include "cephalo/model/gpt.h"
 
 namespace CEPHALO_API cephalo {
+
+class TorchGenerator;
 
 // How the next token is chosen.
 struct SamplingOptions {

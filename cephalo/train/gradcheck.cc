@@ -6,6 +6,7 @@
 
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo {
 namespace {

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "cephalo/core/random.h"
 #include "cephalo/train/gradcheck.h"
 
 namespace cephalo {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/random.h"
 #include "cephalo/view/row_blocks.h"
 
 namespace cephalo {

@@ -8,6 +8,7 @@
 
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "cephalo/train/gradcheck.h"
 #include "tests/support/backward_engines.h"

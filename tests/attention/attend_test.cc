@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cephalo/core/ops.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "tests/support/golden.h"
 #include "tests/support/tensors.h"

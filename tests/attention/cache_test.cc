@@ -12,6 +12,7 @@
 #include "cephalo/attention/weights.h"
 #include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "tests/support/tensors.h"
 

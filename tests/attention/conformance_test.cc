@@ -8,6 +8,7 @@
 #include "cephalo/attention/attend.h"
 #include "cephalo/core/format.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/random.h"
 #include "tests/support/bounds.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/plain_attention.h"

@@ -14,6 +14,7 @@
 #include "cephalo/attention/plan.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "tests/support/backward_engines.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/tensors.h"

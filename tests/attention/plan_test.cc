@@ -3,6 +3,7 @@
 
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/plan.h"
+#include "cephalo/core/random.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {

@@ -9,6 +9,7 @@
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "tests/support/backward_engines.h"
 #include "tests/support/bounds.h"

@@ -7,6 +7,7 @@
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/tensors.h"
 

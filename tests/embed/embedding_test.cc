@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "tests/support/tensors.h"
 

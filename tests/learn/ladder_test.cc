@@ -8,6 +8,7 @@
 
 #include "cephalo/core/ops.h"
 #include "cephalo/core/print.h"
+#include "cephalo/core/random.h"
 #include "cephalo/model/presets.h"
 #include "tests/support/golden.h"
 #include "tests/support/golden_layer.h"

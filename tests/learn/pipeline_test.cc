@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cephalo/core/random.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {

@@ -10,6 +10,7 @@
 #include "cephalo/core/format.h"
 #include "cephalo/core/ops.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "tests/support/tensors.h"
 

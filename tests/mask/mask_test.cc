@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cephalo/mask/bound_mask.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/tensors.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cephalo/attention/layer/layer_file.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "cephalo/io/safetensors.h"
 #include "cephalo/model/generate.h"

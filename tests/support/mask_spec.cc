@@ -5,6 +5,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "cephalo/core/random.h"
+
 namespace cephalo::testing {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/tensors.h"

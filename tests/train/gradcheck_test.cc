@@ -10,6 +10,7 @@
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "cephalo/learn/ladder.h"
 #include "tests/support/backward_engines.h"

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "cephalo/attention/fused/tiles.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo {
 namespace {

@@ -6,6 +6,7 @@
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/layer/fused_layer.h"
 #include "cephalo/attention/layer/row_rotation.h"
+#include "cephalo/core/random.h"
 #include "cephalo/linear/ops.h"
 #include "cephalo/linear/project_backward.h"
 #include "cephalo/linear/workspace.h"

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo {
 

@@ -12,6 +12,7 @@
 #include "cephalo/attention/reference/trace_recorder.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 
 namespace cephalo {

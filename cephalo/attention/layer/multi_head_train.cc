@@ -8,6 +8,7 @@
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 
 namespace cephalo {

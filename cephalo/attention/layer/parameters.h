@@ -4,10 +4,11 @@
 #include <vector>
 
 #include "cephalo/core/export.h"
-#include "cephalo/core/random.h"
 #include "cephalo/core/tensor.h"
 
 namespace CEPHALO_API cephalo {
+
+class TorchGenerator;
 
 // The naming habits people have their parameters under.
 enum class Form {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "cephalo/attention/reference/scores.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo {
 namespace {

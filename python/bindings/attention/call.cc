@@ -2,6 +2,7 @@
 
 #include "bindings/arrays/spellings.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 #include "cephalo/learn/ladder.h"
 
 namespace cephalo::python {

@@ -15,6 +15,7 @@
 #include "bindings/attention/trace.h"
 #include "bindings/bindings.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo::python {
 namespace {

@@ -8,6 +8,7 @@
 #include "bindings/arrays/gil.h"
 #include "bindings/arrays/spellings.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo::python {
 namespace {

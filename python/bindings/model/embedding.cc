@@ -12,6 +12,7 @@
 #include "bindings/bindings.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo::python {
 namespace {

@@ -17,6 +17,7 @@
 #include "bindings/core/random.h"
 #include "bindings/model/gpt.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
 
 namespace cephalo::python {
 namespace {

@@ -14,6 +14,7 @@
 #include "cephalo/core/format.h"
 #include "cephalo/core/ops.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/random.h"
 #include "cephalo/learn/ladder.h"
 #include "tests/support/golden.h"
 #include "tests/support/golden_layer.h"

@@ -10,6 +10,7 @@
 
 #include "cephalo/core/error.h"
 #include "cephalo/core/ops.h"
+#include "cephalo/core/random.h"
 #include "cephalo/learn/ladder.h"
 #include "tests/support/tensors.h"
 
