@@ -218,7 +218,7 @@ TEST_P(ConformanceTest, nan_and_infinity_spread_where_they_are_seen) {
   }
 }
 
-TEST_P(ConformanceTest, the_same_bits_for_any_number_of_threads) {
+TEST_P(ConformanceTest, N3_the_same_bits_for_any_number_of_threads) {
   TorchGenerator generator(5);
   for (const auto& parts : mask_combinations()) {
     const MaskExtent e{2, 3, 97, 60};

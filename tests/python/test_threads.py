@@ -35,7 +35,7 @@ def run_python(script):
                           timeout=120)
 
 
-def test_sixty_four_threads_get_the_same_bits_from_one_layer():
+def test_N1_sixty_four_threads_get_the_same_bits_from_one_layer():
     layer = cephalo.MultiHeadAttention(16, 16, 8, 0.0, 2, seed=1).prepare()
     inputs = [np.random.default_rng(n).standard_normal((1, 8, 16)).astype(np.float32) for n in range(4)]
     expected = [layer(x) for x in inputs]
@@ -132,7 +132,7 @@ def test_two_python_threads_compute_at_once():
     assert best >= 0.85, best
 
 
-def test_a_forked_child_computes():
+def test_N2_a_forked_child_computes():
     q = np.ones((8, 256, 64), np.float32)
     expected = cephalo.attend(q, q, q)
     child = os.fork()

@@ -286,7 +286,7 @@ TEST(MultiHeadTest, parameters_are_found_and_updated_by_name) {
             "MultiHeadAttention: W_query.weight has shape [4, 4], not [4, 3]");
 }
 
-TEST(MultiHeadTest, sixty_four_threads_may_call_one_layer) {
+TEST(MultiHeadTest, N1_sixty_four_threads_may_call_one_layer) {
   MultiHeadAttention layer({.d_in = 32, .d_out = 32, .num_heads = 4, .seed = 1});
   std::vector<Tensor> inputs;
   std::vector<Tensor> expected;
