@@ -8,7 +8,7 @@ JOBS  := $(shell nproc)
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
 .PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-long test-torch test-tokenizer \
-        fuzz build wheel bench-peers bench-tokenizer bench docs fmt lint deps clean
+        fuzz build wheel bench-peers bench-tokenizer bench docs fmt lint lint-all lint-files deps clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,13 +110,19 @@ fmt: ## clang-format everything
 	@tools/deps lint
 	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 -i
 
-lint: ## formatting and clang-tidy; warnings are errors
+lint: ## formatting and clang-tidy of what you changed: a minute; BASE=COMMIT to compare with
 	@tools/deps build test python lint bench
-	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format-14 --dry-run --Werror
-	@cmake --preset release -B build/lint -DCEPHALO_BUILD_TESTS=ON -DCEPHALO_BUILD_PYTHON=ON \
-	  -DPython_EXECUTABLE=$(abspath .venv/bin/python)
-	@git ls-files '*.cc' | grep -v '^tests/consumer/' | \
-	  xargs -P $(JOBS) -n 4 clang-tidy-14 -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option
+	@tools/lint
+
+lint-all: ## the same of the whole tree: half an hour
+	@tools/deps build test python lint bench
+	@tools/lint --all
+
+lint-files: ## GitHub workflows and CITATION.cff against their schemas
+	@tools/deps files
+	@.venv/bin/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@.venv/bin/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	@NODE_PATH=build/node/node_modules node tools/lint_workflows.cjs .github/workflows/*.yml
 
 deps: ## install what building and testing need
 	@tools/deps build test python
