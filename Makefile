@@ -104,6 +104,8 @@ bench-tokenizer: build ## tokenising beside the tokenizers package; ARGS=FILE...
 docs: build ## run every command in README.md and docs/ and write its output there
 	@python3 tools/run_docs.py --build $(BUILD) README.md docs/*.md
 	@$(BUILD)/cli/cephalo trace --svg docs/split.svg --force
+	@$(BUILD)/cli/cephalo look "$(DEMO_TEXT)" --svg docs/heads.svg --force
+	@$(BUILD)/cli/cephalo look "$(DEMO_TEXT)" --layer 3 --head 1 --svg docs/head.svg --force
 	@PYTHONPATH=$(BUILD)/python .venv/bin/python tools/run_notebooks.py docs/*.ipynb
 
 fmt: ## clang-format everything
