@@ -1,7 +1,7 @@
-"""Multi-head attention that you can use, train and look into.
+"""Multi-head attention you can use, train and look inside.
 
-Arrays are NumPy's, PyTorch's or anything with DLPack or the buffer protocol; they are read where they
-lie, and results are of the caller's kind. cephalo itself needs none of them.
+Arrays can come from NumPy, PyTorch or anything else with DLPack or the buffer protocol. They are read in
+place, and results are the same kind of array. cephalo itself needs none of these libraries.
 """
 
 from ._cephalo import (

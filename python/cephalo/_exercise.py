@@ -6,7 +6,7 @@ from . import _cephalo
 
 
 class Exercise(NamedTuple):
-    """One small layer and its input. All sizes differ, so that an axis in the wrong place shows."""
+    """One small layer and its input. All sizes differ, so an axis in the wrong place is noticed."""
 
     x: Any  # [batch, tokens, d_in]
     W_query: Any  # [d_out, d_in], out x in as PyTorch's: q = x @ W_query.T
@@ -24,5 +24,5 @@ class Exercise(NamedTuple):
 
 
 def exercise():
-    """The same numbers each time; cephalo.check(step, array) knows the answers."""
+    """Always the same numbers; cephalo.check(step, array) knows the answers."""
     return Exercise(**_cephalo.exercise())

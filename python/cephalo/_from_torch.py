@@ -1,4 +1,4 @@
-"""Layers from PyTorch modules and back: nothing is lost on the way, or it is refused by name."""
+"""Layers from PyTorch modules and back: whatever would be lost is refused by name."""
 
 from ._cephalo import (
     CausalAttention,
@@ -155,7 +155,7 @@ def _maker(module):
 
 
 def _own_name(layer, name):
-    """The name that the PyTorch module has for a parameter of the layer."""
+    """The PyTorch module's name for a parameter of the layer."""
     return name.removeprefix(_GPT2_PREFIX) if layer.form == "gpt2" else name
 
 
@@ -174,8 +174,8 @@ def from_torch(module):
     """A layer with the parameters of a PyTorch module, copied, in its mode and under its names.
 
     module: a class of the book (or cephalo.torch's), nn.MultiheadAttention, which becomes a layer
-    without a causal mask and with the batch first, or Hugging Face's GPT2Attention. What the layer
-    could not do as the module does is a ValueError that names it.
+    without a causal mask and with the batch first, or Hugging Face's GPT2Attention. Anything the module does that the
+    layer could not is a ValueError that names it.
     """
     layer = _maker(module)(module, _dtype(module))
     _check_tensors(module, layer)
@@ -199,10 +199,10 @@ def _masks(layer):
 
 
 def to_torch_state_dict(layer, buffers=False):
-    """The parameters, copied into tensors, under the names that the PyTorch module has for them.
+    """The parameters, copied into tensors, under the PyTorch module's names.
 
-    buffers: with the book's mask, so that load_state_dict is content with strict=True. Rotary
-    positions, which none of those modules has, are a ValueError.
+    buffers: include the book's mask, as load_state_dict with strict=True requires. A layer with rotary
+    positions, which none of those modules have, is a ValueError.
     """
     if layer.rotary is not None:
         raise ValueError(f"to_torch_state_dict: the layer has {layer.rotary}, and no PyTorch module "

@@ -31,7 +31,7 @@ class Look:
                 f'<br>{legend()}<div style="display:flex;flex-wrap:wrap;gap:12px">{maps}</div></div>')
 
     def save(self, path):
-        """The same as a page of its own, which needs nothing else."""
+        """Writes one HTML page that needs nothing else."""
         save_page(path, self.title, self._repr_html_())
 
     def __repr__(self):
@@ -109,7 +109,7 @@ class HeadSvg:
         return "".join(parts)
 
     def shades(self, rows, count):
-        """The same in so many shades, a path for each: without titles, and much shorter."""
+        """The same in a few shades, one path each: without titles, and much shorter."""
         paths = {}
         for x, y, weight, *_ in self._places(rows):
             if weight is not None:
@@ -135,7 +135,7 @@ def _shade(weight):
 
 
 def spans(names, cells):
-    """The tokens that each of so many rows or columns stands for: a name, or "8–15"."""
+    """What each row or column stands for: the name of a token, or a range such as "8–15"."""
     edges = [-(-cell * len(names) // cells) for cell in range(cells + 1)]  # rounded up
     return [names[begin] if end == begin + 1 else f"{begin}–{end - 1}"
             for begin, end in zip(edges, edges[1:])]
@@ -166,8 +166,8 @@ def look(layer, x, tokens=None, kv=None, kv_tokens=None, mask=None, batch=0):
 
 
 def _traced(layer, x, kv=None, mask=None):
-    """A trace that counts as no call. Weights are shown as they are before dropout, so a layer in
-    training may draw whatever it likes."""
+    """A trace that does not count as a call. Weights are shown before dropout, so it does not matter what a
+    layer in training draws."""
     return layer.trace(x, kv=kv, mask=mask, call=0, generator=_cephalo.TorchGenerator(0))
 
 

@@ -26,7 +26,7 @@ class HeadLook(NamedTuple):
 
 
 class TextLook:
-    """A text seen by a model; shows itself as HTML or as text.
+    """A text as a model sees it; shows itself as HTML or as text.
 
     tokens: their names. heads: a HeadLook each, layer by layer. predictions: (token, probability).
     recording: has the weights of any head. report: the LookReport that all of it comes from.
@@ -63,7 +63,7 @@ class TextLook:
     def token(self, token):
         """What one token looks at most in each head -> TokenLook
 
-        token: its index, or its name; of several with that name the first is shown.
+        token: its index or its name; if several tokens have that name, the first is shown.
         """
         index, others = find_token(self.tokens, token)
         links = []
@@ -82,11 +82,11 @@ class TextLook:
         return _cephalo.draw_heads(self.recording, reports, self.text, self.tokens)
 
     def json(self, weights=()):
-        """All of it as cephalo look --json prints it; weights: of these heads, each (layer, head)."""
+        """What cephalo look --json prints; weights: include those of these heads, each (layer, head)."""
         return self.report.json(list(weights))
 
     def save(self, path):
-        """What a notebook shows, as a page of its own, which needs nothing else."""
+        """Writes what a notebook shows as one HTML page that needs nothing else."""
         save_page(path, self.title, self._repr_html_())
 
     def _report(self, layer, head):
@@ -167,8 +167,8 @@ def _builtin():
 def look(text, model=None, *, begin=True, top=5):
     """What every head of a model looks at in a text, and what comes next -> TextLook
 
-    model: a Gpt with a tokenizer, a folder of one, or None for the built-in model. begin: with the
-    token that begins a text before it. top: so many of the likeliest next tokens.
+    model: a Gpt with a tokenizer, the folder of one, or None for the built-in model. begin: prepend the token
+    that begins a text. top: how many of the likeliest next tokens to show.
     """
     if not isinstance(text, (str, bytes)):
         raise TypeError("look: text must be str or bytes; a layer has look(x, tokens) as a method")

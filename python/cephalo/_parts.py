@@ -2,7 +2,7 @@
 
 
 class Part:
-    """A part of a layer under the name that its parameters have: part.weight, part.bias, heads[0].
+    """A part of a layer, under the name of its parameters: part.weight, part.bias, heads[0].
 
     Its arrays are those of layer.parameters: read-only, over the layer's own memory.
     """
@@ -58,7 +58,7 @@ def _find(layer, name):
 
 
 def attribute(layer, name):
-    """What a layer has beside its methods: parts by name."""
+    """What a layer has besides its methods: parts by name."""
     found = None if name.startswith("__") else _find(layer, name)
     if found is not None:
         return found

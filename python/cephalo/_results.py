@@ -1,4 +1,4 @@
-"""The named tuples that calls with several results give."""
+"""The named tuples that calls with several results return."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ ROW_SUMS = ("entropy", "largest", "distance", "previous", "first", "current", "v
 
 
 class AttendResult(NamedTuple):
-    """What attend returns when more than context was asked for; None where not asked for."""
+    """What attend returns if you ask for more than context; None for what you did not ask for."""
 
     context: Any  # [batch, num_heads, q_tokens, v_dim]
     lse: Any  # [batch, num_heads, q_tokens]
@@ -34,7 +34,7 @@ class LayerGradients(NamedTuple):
 
 
 class PassHeads(NamedTuple):
-    """What the heads of a saved pass worked with, after rotary."""
+    """What the heads of a saved pass used, after rotary."""
 
     q: Any  # [batch, num_heads, tokens, head_dim]
     k: Any  # [batch, num_kv_heads, kv_tokens, head_dim]
@@ -58,21 +58,21 @@ class SimpleAttention(NamedTuple):
 
 
 class WindowBatch(NamedTuple):
-    """What Windows gives; each int64 [batch, context_length]."""
+    """What Windows returns; each int64 [batch, context_length]."""
 
     inputs: Any
     targets: Any  # one token further on
 
 
 class TrainPass(NamedTuple):
-    """What gpt.train_pass gives."""
+    """What gpt.train_pass returns."""
 
     loss: float
     gradients: Any  # GptGradients: name -> array
 
 
 class Generated(NamedTuple):
-    """What gpt.generate gives."""
+    """What gpt.generate returns."""
 
     ids: list  # the new ones, a stop token included
     text: str | None  # of the new ones, without a stop token; None for a model without a tokenizer

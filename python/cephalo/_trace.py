@@ -1,4 +1,4 @@
-"""What layer.trace gives: a dict of arrays that a notebook shows step by step."""
+"""What layer.trace returns: a dict of arrays that a notebook shows step by step."""
 
 import pathlib
 from itertools import groupby
@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
 
 class Trace(dict):
-    """key -> array in the order of the steps; `steps` has what else is known of each."""
+    """key -> array, in the order of the steps; `steps` has the details of each."""
 
     def __init__(self, title, mask_first, steps):
         super().__init__((step.key, step.value) for step in steps)
@@ -73,12 +73,12 @@ class Trace(dict):
         return "".join(parts) + "</div>"
 
     def save(self, path):
-        """The same as a page of its own."""
+        """Writes the same as one HTML page."""
         save_page(path, self.title, self._repr_html_())
 
 
 class SplitPicture:
-    """A width cut into heads, axes that change places, the inner axis that cancels in @: shows
+    """How the width is cut into heads, how axes change places and how the inner axis cancels in @; shows
     itself as SVG or as text."""
 
     def __init__(self, sizes, tokens=None):

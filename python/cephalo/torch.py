@@ -3,7 +3,7 @@
     from cephalo.torch import MultiHeadAttention            # instead of your own class
     from cephalo.torch import scaled_dot_product_attention  # instead of F's
 
-Tensors are read where they lie, on the CPU.
+Tensors must be on the CPU; they are read in place.
 """
 
 import sys
@@ -51,7 +51,7 @@ def _mask(attn_mask, rule):
 
 
 def _context_like(query, value):
-    """Memory for context that lies as query does, so that heads split by a view merge by one."""
+    """Memory for context laid out like query, so that heads split by a view can be merged by one."""
     if query.is_contiguous() or query.shape[-1] != value.shape[-1]:
         return None
     return torch.empty_like(query)
@@ -223,8 +223,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     is_causal: query i sees keys 0 ... i
     -> [..., num_heads, q_tokens, v_dim]
 
-    float32 and float64 have gradients (of a float attn_mask too, once); float16 and bfloat16 are
-    computed without. dropout_p is in [0, 1), seeded by PyTorch's generator.
+    float32 and float64 have gradients (first derivatives, of a float attn_mask too); float16 and bfloat16 are
+    computed without them. dropout_p is in [0, 1), seeded by PyTorch's generator.
     """
     if is_causal and attn_mask is not None:
         raise ValueError(f"{_SDPA}: attn_mask and is_causal=True exclude each other, as in PyTorch")

@@ -71,8 +71,8 @@ Array Array::at(dim_t index) const {
 void bind_array(nb::module_& m) {
   nb::class_<Array>(m, "Array", nb::type_slots(kBufferSlots),
                     "Numbers in memory, with the buffer protocol and DLPack: numpy.asarray(a), "
-                    "torch.from_dlpack(a) and memoryview(a) look at the same memory. What calls "
-                    "give that bring no NumPy array and no PyTorch tensor.")
+                    "torch.from_dlpack(a) and memoryview(a) share its memory. What calls return "
+                    "that were given neither a NumPy array nor a PyTorch tensor.")
       .def_prop_ro("shape", &shape_tuple)
       .def_prop_ro("dtype", [](const Array& a) { return name(a.view().dtype()); })
       .def(

@@ -127,17 +127,17 @@ void bind_attend(nb::module_& m) {
         "return_lse"_a = false, "return_weights"_a = false, "return_scores"_a = nb::none(),
         "engine"_a = "auto", "require"_a = nb::none(), "threads"_a = nb::none(), nb::kw_only(),
         "out"_a = nb::none(),
-        R"(softmax(scale * q k^T) v, with everything between that the arguments ask for.
+        R"(softmax(scale * q k^T) v, with whatever the arguments ask for in between.
 
 q: [batch, num_heads, q_tokens, head_dim]
 k: [batch, num_kv_heads, kv_tokens, head_dim], or a KVCache (then without v)
 v: [batch, num_kv_heads, kv_tokens, v_dim]
 or all of rank 3 (no batch) or 2 (one head); any strides; nothing is copied.
 
-Returns context [batch, num_heads, q_tokens, v_dim], an array of q's kind; when more is asked for,
-the named tuple (context, lse, weights, scores), None where not asked for. return_scores: "scaled",
+Returns context [batch, num_heads, q_tokens, v_dim], an array of q's kind; if you ask for more, the named
+tuple (context, lse, weights, scores), with None for what you did not ask for. return_scores: "scaled",
 "softcapped" or "masked". engine: "auto", "reference" or "fused"; require: an error unless that one
-runs. out: memory of yours for context.)");
+runs. out: your own array for context.)");
 }
 
 }  // namespace cephalo::python

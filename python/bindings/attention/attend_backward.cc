@@ -52,12 +52,12 @@ void bind_attend_backward(nb::module_& m) {
       "dlse"_a = nb::none(), "mask"_a = nb::none(), "scale"_a = nb::none(),
       "softcap"_a = nb::none(), "dropout"_a = 0.0, "seed"_a = 0, "with_dbias"_a = false,
       "engine"_a = "auto", "require"_a = nb::none(), "threads"_a = nb::none(),
-      R"(The gradients of q, k and v: the named tuple (dq, dk, dv, dbias), each in its own's shape.
+      R"(The gradients of q, k and v: the named tuple (dq, dk, dv, dbias), each in the shape of its input.
 
-q, k, v and the other arguments: as attend had them; float32 or float64.
+q, k, v and the other arguments: as passed to attend; float32 or float64.
 context, lse: what it returned, [batch, num_heads, q_tokens, v_dim] and [batch, num_heads, q_tokens]
-dcontext, dlse: what comes back, in the shapes of context and lse.
-dbias: with_dbias gives one for each bias of the mask, in the bias's own shape.)");
+dcontext, dlse: the incoming gradients, in the shapes of context and lse.
+dbias: with with_dbias, one for each bias of the mask, in that bias's shape.)");
 }
 
 }  // namespace cephalo::python

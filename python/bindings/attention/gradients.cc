@@ -121,11 +121,12 @@ void bind_gradients(nb::module_& m) {
   bind_sums(m);
   nb::class_<Pass>(m, "SavedPass", "What forward_train leaves for backward.")
       .def_prop_ro("bytes", [](const Pass& p) { return p.saved.bytes(); })
-      .def_prop_ro(
-          "heads", &heads,
-          "(q, k, v, lse, mask) that the heads worked with, after rotary: read-only arrays\n"
-          "over the pass's memory, linear in tokens. weights(q, k, lse, mask) computes what\n"
-          "they looked at, pooled_weights and row_sums what is to be said of it.");
+      .def_prop_ro("heads", &heads,
+                   "(q, k, v, lse, mask) as the heads used them, after rotary: read-only arrays "
+                   "over the pass's\n"
+                   "memory, linear in tokens. weights(q, k, lse, mask) computes what they looked "
+                   "at, pooled_weights\n"
+                   "and row_sums summarise it.");
 }
 
 void bind_training(nb::class_<Layer>& layer) {
@@ -133,8 +134,8 @@ void bind_training(nb::class_<Layer>& layer) {
       .def("forward_train", &forward_train, "x"_a, "kv"_a = nb::none(), "mask"_a = nb::none(),
            "generator"_a = nb::none(), "call"_a = nb::none(), nb::kw_only(), "engine"_a = "auto",
            "require"_a = nb::none(), "threads"_a = nb::none(), "drop"_a = true,
-           "The call, and what its backward pass needs: (y, saved). drop=False: without dropout, "
-           "as\n"
+           "Calls the layer and keeps what the backward pass needs: (y, saved). drop=False: "
+           "without dropout, as\n"
            "in eval mode, and not counted as a call.")
       .def("backward", &backward, "saved"_a, "dy"_a, "gradients"_a = nb::none(),
            "dy: y's shape -> (dx, dkv, gradients): dx in x's shape, dkv in kv's after cross\n"

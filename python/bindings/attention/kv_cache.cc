@@ -83,8 +83,8 @@ std::string text_of(Cache& self) {
 
 void bind_kv_cache(nb::module_& m) {
   nb::class_<Cache>(m, "KVCache",
-                    "The keys and values of tokens that have passed. Made by growing, ring or "
-                    "paged; layer(x, cache=cache) appends to it and attends to all of it.")
+                    "The keys and values of earlier tokens. Made by growing, ring or paged; "
+                    "layer(x, cache=cache) appends to it and attends to all of it.")
       .def_static("growing", &growing, "batch"_a = 1, "num_kv_heads"_a = 1, nb::kw_only(),
                   "head_dim"_a, "v_dim"_a = 0, "dtype"_a = "float32",
                   "Keeps every token, in memory that grows by doubling.")
@@ -98,7 +98,8 @@ void bind_kv_cache(nb::module_& m) {
            "k: [batch, num_kv_heads, new_tokens, head_dim]\n"
            "v: [batch, num_kv_heads, new_tokens, v_dim]\n"
            "counts: how many of new_tokens belong to each sequence; empty: all.")
-      .def("clear", &clear, "b"_a = nb::none(), "Sequence b, or all, start anew at position 0.")
+      .def("clear", &clear, "b"_a = nb::none(),
+           "Empties sequence b, or all of them; the next token is at position 0 again.")
       .def_prop_ro("lengths",
                    [](Cache& c) { return reading(c, [](auto& s) { return s.lengths(); }); })
       .def_prop_ro("tokens",

@@ -60,24 +60,26 @@ void save(const Layer& self, const Path& path, const std::optional<std::string>&
 }  // namespace
 
 void bind_layer_file(nb::module_& m) {
-  m.def(
-      "load", &load, "path"_a, "num_heads"_a = nb::none(), nb::kw_only(),
-      "num_kv_heads"_a = nb::none(), "context_length"_a = nb::none(), "causal"_a = nb::none(),
-      "dropout"_a = nb::none(), "rotary"_a = nb::none(), "prefix"_a = "", "strict"_a = false,
-      "allow_extra"_a = false,
-      "The layer in a .safetensors file, in eval mode. prefix: of the layer's names in a bigger\n"
-      "file (\"h.0.\"), where config.json beside it says what the numbers cannot show; for other\n"
-      "foreign files that is given here. strict: NaN is an error, not a warning; allow_extra:\n"
-      "tensors and keys of no known name are ignored.");
+  m.def("load", &load, "path"_a, "num_heads"_a = nb::none(), nb::kw_only(),
+        "num_kv_heads"_a = nb::none(), "context_length"_a = nb::none(), "causal"_a = nb::none(),
+        "dropout"_a = nb::none(), "rotary"_a = nb::none(), "prefix"_a = "", "strict"_a = false,
+        "allow_extra"_a = false,
+        "The layer in a .safetensors file, in eval mode. prefix: of the layer's names in a larger\n"
+        "file (\"h.0.\"), where the config.json next to it says what the numbers cannot show; for "
+        "other files\n"
+        "pass it here. strict: NaN is an error, not a warning. allow_extra: unknown tensors and "
+        "keys are\n"
+        "ignored.");
   nb::setattr(m.attr("MultiHeadAttention"), "save",
               nb::cpp_function(&save, nb::name("save"), nb::scope(m.attr("MultiHeadAttention")),
                                nb::is_method(), "path"_a, "form"_a = nb::none(), nb::kw_only(),
                                "with_mask"_a = false, "zero_bias"_a = false,
                                "allow_rotary"_a = false, "replace"_a = false,
-                               "Writes a .safetensors file under the names of a form: without "
-                               "loss, or not at all.\nwith_mask: the buffers that PyTorch's "
-                               "strict loading asks for. allow_rotary: also under the names of\n"
-                               "a form whose classes have none; they go into the metadata."));
+                               "Writes a .safetensors file under the names of a form, or refuses "
+                               "if something would be lost.\n"
+                               "with_mask: adds the buffers that PyTorch's strict loading asks "
+                               "for. allow_rotary: stores rotary\n"
+                               "positions in the metadata if the classes of that form have none."));
 }
 
 }  // namespace cephalo::python

@@ -69,8 +69,9 @@ void bind_parts(nb::module_& m) {
         return {positions(align_of(align), offset), {}};
       },
       "align"_a = "bottom_right", "offset"_a = 0,
-      "Where queries stand: p(i) = i + offset, plus kv_tokens - q_tokens for \"bottom_right\";\n"
-      "the other is \"top_left\", PyTorch's.");
+      "The position of query i: p(i) = i + offset, plus kv_tokens - q_tokens if align is "
+      "\"bottom_right\".\n"
+      "\"top_left\" is PyTorch's alignment.");
   m.def("causal", &causal_part, "prefix"_a = 0,
         "Query i sees key j when j <= p(i), or j < prefix (one number, or one per batch).");
   m.def(
@@ -100,7 +101,7 @@ void bind_arrays_of_masks(nb::module_& m) {
       },
       "t"_a,
       "Visible where t is nonzero. t: bool or integers, [q, k], [heads|1, q|1, k|1] or\n"
-      "[batch|1, heads|1, q|1, k|1]; read where it lies.");
+      "[batch|1, heads|1, q|1, k|1]; read in place.");
   m.def(
       "drop",
       [](const AnyArray& t) {
@@ -130,15 +131,15 @@ const Mask& mask_of(nb::handle mask, const char* function) {
 
 void bind_mask(nb::module_& m) {
   nb::class_<PyMask>(m, "Mask",
-                     "Which keys a query may look at: parts joined by &. What hides intersects, "
-                     "what biases adds.")
+                     "Which keys a query may look at: parts joined by &. Parts that hide "
+                     "intersect, parts that bias add up.")
       .def("__and__", &both, nb::is_operator())
       .def("__repr__", [](const PyMask& a) { return a.mask.to_string(); })
       .def_static(
           "parse", &parsed, "text"_a, "tensors"_a = nb::dict(),
           "The inverse of repr: \"causal() & window(127, 0)\", or \"none\". keep(\"name\"), "
           "drop, bias\n"
-          "and documents name arrays of `tensors`, a dict; copied.")
+          "and documents refer to arrays in `tensors`, a dict; they are copied.")
       .def(
           "draw",
           [](const PyMask& a, dim_t q_tokens, dim_t kv_tokens, dim_t head, dim_t batch) {

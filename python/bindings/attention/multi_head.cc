@@ -148,17 +148,18 @@ void bind_use(nb::class_<Layer>& layer) {
 
 kv: keys and values come from this, [batch, kv_tokens, d_kv]. mask: joined with the layer's own.
 cache: x continues its sequences; counts: how many tokens of x belong to each, empty: all.
-generator: for the torch dropout streams. call: the number of this call, else the layer counts.)")
+generator: for the torch dropout streams. call: the number of this call; by default the layer counts.)")
       .def("trace", &trace, "x"_a, "kv"_a = nb::none(), "mask"_a = nb::none(),
            "generator"_a = nb::none(), "call"_a = nb::none(),
            "The same computation, every step kept: a dict of arrays in order, x ... output.")
       .def("train", changing([](MultiHeadAttention& l) { l.train(); }), nb::rv_policy::none,
-           "Dropout acts; a new layer is in this mode.")
+           "Turns dropout on. A new layer is in this mode.")
       .def("eval", changing([](MultiHeadAttention& l) { l.eval(); }), nb::rv_policy::none,
-           "Dropout does nothing.")
+           "Turns dropout off.")
       .def("prepare", changing([](MultiHeadAttention& l) { l.prepare(); }), nb::rv_policy::none,
-           "Lays the parameters out once for all later calls; an update drops that.")
-      .def("update", &update, "name"_a, "value"_a, "Sets one parameter; same shape.")
+           "Lays the parameters out once for all later calls; an update discards that copy.")
+      .def("update", &update, "name"_a, "value"_a,
+           "Sets one parameter; the shape must be the same.")
       .def("__repr__", [](const Layer& l) { return text_of(l); });
 }
 
@@ -170,7 +171,7 @@ void bind_facts(nb::class_<Layer>& layer) {
       .def_prop_ro(
           "mask", &mask_buffer,
           "The book's buffer, [context_length, context_length]: 1 above the diagonal, where\n"
-          "a query may not look. Nothing here reads it.")
+          "a query may not look. cephalo itself does not use it.")
       .def_prop_ro("parameter_count", [](const Layer& l) { return l.layer->parameter_count(); })
       .def_prop_ro("training", [](const Layer& l) { return l.layer->training(); })
       .def_prop_ro("prepared", [](const Layer& l) { return l.layer->prepared(); })

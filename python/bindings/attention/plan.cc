@@ -45,7 +45,7 @@ std::vector<std::pair<std::string, std::string>> other_jobs(const Plan& plan) {
 }  // namespace
 
 void bind_plan(nb::module_& m) {
-  nb::class_<Plan>(m, "Plan", "What a call of attend will do.")
+  nb::class_<Plan>(m, "Plan", "What a call to attend will do.")
       .def_prop_ro("engine", [](const Plan& p) { return name(p.engine); })
       .def_prop_ro("isa", [](const Plan& p) { return name(p.isa); })
       .def_prop_ro("refused", &refusals, "Engines that cannot do it, each with the reason.")

@@ -79,12 +79,14 @@ void bind_weights(nb::module_& m) {
         "heads"_a = std::vector<dim_t>(), "rows"_a = std::vector<dim_t>(), "dropped"_a = false,
         "threads"_a = nb::none(),
         "The weights that attend used, from q, k (or a KVCache) and the lse that it returned:\n"
-        "[batch, heads, rows, kv_tokens]. heads, rows: those wanted; empty: all. dropped: after\n"
-        "dropout. The other arguments as attend had them.");
-  m.def("pooled_weights", &pooled_python, "q"_a, "k"_a, "lse"_a, "cells"_a, "head"_a, "batch"_a = 0,
-        "mask"_a = nb::none(), "scale"_a = nb::none(), "softcap"_a = nb::none(),
-        "threads"_a = nb::none(),
-        "One head seen from afar: (largest, mean), each [cells, cells], without the matrix.");
+        "[batch, heads, rows, kv_tokens]. heads, rows: the ones you want; empty: all. dropped: "
+        "after\n"
+        "dropout. The other arguments as passed to attend.");
+  m.def(
+      "pooled_weights", &pooled_python, "q"_a, "k"_a, "lse"_a, "cells"_a, "head"_a, "batch"_a = 0,
+      "mask"_a = nb::none(), "scale"_a = nb::none(), "softcap"_a = nb::none(),
+      "threads"_a = nb::none(),
+      "A small map of one head: (largest, mean), each [cells, cells], without storing the matrix.");
   m.def("row_sums", &row_sums_python, "q"_a, "k"_a, "lse"_a, "tokens"_a = nb::none(),
         "mask"_a = nb::none(), "scale"_a = nb::none(), "softcap"_a = nb::none(),
         "threads"_a = nb::none(),

@@ -17,8 +17,8 @@ void bind_parallel(nb::module_& m) {
         return threads();
       },
       "count"_a = nb::none(),
-      "Sets how many threads each call uses (0: one per core), and tells how many that are.\n"
-      "Results never depend on it.");
+      "Sets how many threads each call uses (0: one per core) and returns that number.\n"
+      "Results do not depend on it.");
   m.def(
       "isa", [] { return name(current_isa()); },
       "The instruction set in use: avx512, avx2, sse4, neon or scalar.");

@@ -41,17 +41,17 @@ Verdict check_python(const std::string& step, const AnyArray& array) {
 }  // namespace
 
 void bind_exercise(nb::module_& m) {
-  nb::class_<Verdict>(m, "Verdict", "What check says: true when right; prints as a sentence.")
+  nb::class_<Verdict>(m, "Verdict", "What check says: true if right; prints as a sentence.")
       .def_ro("right", &Verdict::right)
       .def_ro("text", &Verdict::text)
       .def("__bool__", [](const Verdict& v) { return v.right; })
       .def("__repr__", [](const Verdict& v) { return v.text; });
   m.def("exercise", &exercise_dict);
   m.def("check", &check_python, "step"_a, "array"_a = nb::none(),
-        R"(Is this array the right answer of that step of cephalo.exercise()?
+        R"(Is this array the right answer for that step of cephalo.exercise()?
 
-Steps: project (q), split, transpose, scores, mask, softmax, values, concat, output. The verdict says
-right and what comes next, or which axis or which mistake makes it wrong; without an array: the task.)");
+Steps: project (q), split, transpose, scores, mask, softmax, values, concat, output. The verdict says that it
+is right and what comes next, or which axis or which mistake makes it wrong; without an array, the task.)");
 }
 
 }  // namespace cephalo::python

@@ -136,8 +136,8 @@ void bind_bidirectional(nb::module_& m) {
           "dtype"_a = "float32");
   m.attr("MultiHeadSelfAttention") = m.attr("EasyMultiHeadAttention");
   nb::class_<FastLayer, Layer>(m, "FastMultiHeadAttention",
-                               "Rung 7: one fused projection with bias. Here alone a bare array "
-                               "is a mask, layer(x, a): 0 = hidden.")
+                               "Rung 7: one joined projection with bias. The only layer that takes "
+                               "a plain array as a mask, layer(x, a): 0 = hidden.")
       .def(
           "__init__",
           [](FastLayer* self, dim_t d_model, dim_t num_heads, const nb::object& seed,
@@ -154,8 +154,7 @@ void bind_bidirectional(nb::module_& m) {
             return nb::type<Layer>().attr("__call__")(self, x, "mask"_a = mask, **others);
           },
           "x"_a, "mask"_a = nb::none(), "others"_a,
-          "layer(x, mask=None) as the class of that name has it; the rest as "
-          "MultiHeadAttention's.");
+          "layer(x, mask=None), as in the class of that name; otherwise as in MultiHeadAttention.");
 }
 
 }  // namespace

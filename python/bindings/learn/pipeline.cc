@@ -69,7 +69,7 @@ void bind_pipeline(nb::module_& m) {
       .def_prop_ro("tokens", &tokens, nb::sig("def tokens(self) -> list[str]"),
                    "Words and punctuation.")
       .def_prop_ro("ids", tensor([](const Pipeline& p) -> View { return p.embedded.ids; }),
-                   "[1, tokens], int64: places among the text's sorted words")
+                   "[1, tokens], int64: indices into the text's sorted words")
       .def_prop_ro("token_embeddings",
                    tensor([](const Pipeline& p) -> View { return p.embedded.token_embeddings; }),
                    "[1, tokens, d_in]")

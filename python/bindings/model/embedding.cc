@@ -56,12 +56,12 @@ AnyArray embed(const Embedding& tokens, const Embedding& positions, const nb::ob
 }  // namespace
 
 void bind_embedding(nb::module_& m) {
-  nb::class_<Embedding>(m, kName,
-                        "A table of learned vectors: row id stands for token id, or row t for "
-                        "position t.")
+  nb::class_<Embedding>(
+      m, kName,
+      "A table of learned vectors: row id is the vector of token id, or row t that of position t.")
       .def("__init__", &construct, "rows"_a, "width"_a, "seed"_a = 0,
            "N(0, 1) rows, drawn as nn.Embedding(rows, width) draws them after\n"
-           "torch.manual_seed(seed); seed: a number, or a TorchGenerator whose stream goes on.")
+           "torch.manual_seed(seed); seed: a number, or a TorchGenerator to draw from.")
       .def("__call__", &call, "ids"_a, "ids: any shape -> [shape of ids, width], of ids' kind.")
       .def_prop_ro(
           "table",

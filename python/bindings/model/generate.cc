@@ -113,12 +113,12 @@ void bind_generate(nb::module_& m) {
           "cached"_a = true, "threads"_a = nb::none(),
           R"(Continues a prompt: text, or ids of one sequence -> Generated(ids, text, stopped, ...).
 
-temperature: 0 for always the likeliest. top_k: only from the k likeliest; top_p: only from the
+temperature: 0 always takes the likeliest. top_k: draw only from the k likeliest; top_p: only from the
 likeliest that together reach p. repetition_penalty: logits of ids among the last
 repetition_window of the text (0: all of it) are divided by it, negative ones multiplied. stop: ids that end the text; None: eos_token_id, [] for none.
-begin: put the token that begins a text before the prompt; None: as config.json says.
-on_token(id) is told of every token as it comes; when it returns False the text ends there.
-cached=False: every token anew through the whole window, to compare with.)"));
+begin: prepend the token that begins a text; None: as config.json says.
+on_token(id) is called for every token; if it returns False, the text ends there.
+cached=False: recompute the whole window for every token, for comparison.)"));
   m.def("sample_token", &sample, "logits"_a, "temperature"_a = 1.0, "top_k"_a = 0, "top_p"_a = 1.0,
         nb::kw_only(), "repetition_penalty"_a = 1.0, "repetition_window"_a = 64,
         "text"_a = std::vector<std::int64_t>(), "generator"_a,

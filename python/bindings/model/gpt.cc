@@ -147,7 +147,7 @@ void bind_cache(nb::module_& m) {
     return c.stored.tokens();
   };
   nb::class_<ModelCache>(m, "GptCache", "Keys and values of every layer, made by gpt.new_cache.")
-      .def_prop_ro("tokens", tokens, "That it holds of each sequence.")
+      .def_prop_ro("tokens", tokens, "The number of tokens it holds of each sequence.")
       .def("__len__", tokens)
       .def("clear", [](ModelCache& c) {
         const WithoutGil released;
@@ -163,26 +163,29 @@ void bind_use(nb::class_<Model>& model) {
            R"(ids: [batch, tokens] or [tokens] -> logits: [batch, tokens, vocab_size] or
 [tokens, vocab_size], of the kind of ids; without dropout.
 
-cache: ids continue its sequences, and are kept there. last_only: logits of the last token alone.)")
+cache: ids continue its sequences and are added to it. last_only: only the logits of the last token.)")
       .def(
           "new_cache",
           [](const Model& self, dim_t batch) {
             return std::make_unique<ModelCache>(self.gpt.new_cache(batch));
           },
-          "batch"_a = 1, "An empty GptCache for so many sequences.")
+          "batch"_a = 1, "An empty GptCache for this many sequences.")
       .def("attention", &attention, "layer"_a,
-           "That attention layer as a MultiHeadAttention of its own: a copy, in eval mode.")
+           "One attention layer as a MultiHeadAttention: a copy, in eval mode.")
       .def("attention_inputs", &attention_inputs, "ids"_a, "threads"_a = nb::none(),
-           "What each attention layer is given: a list of [batch, tokens, d_model], so that\n"
+           "The input of each attention layer: a list of [batch, tokens, d_model], so that\n"
            "gpt.attention(l).trace(gpt.attention_inputs(ids)[l]) shows it at work.")
-      .def("update", &update, "name"_a, "value"_a, "Sets one parameter; same shape.")
+      .def("update", &update, "name"_a, "value"_a,
+           "Sets one parameter; the shape must be the same.")
       .def("update_all", &update_all, "change"_a,
-           "change(name, parameter) for each parameter, an array over the model's own memory that\n"
-           "may be written to during the call; one new version.")
+           "Calls change(name, parameter) for each parameter, an array over the model's own memory "
+           "that may be\n"
+           "written to during the call. The version grows by one.")
       .def("prepare", &prepare, nb::rv_policy::none,
-           "Lays the parameters out once for all later calls; an update drops that.")
-      .def("memory_bytes", &memory, "batch"_a, "tokens"_a,
-           "Bytes that training takes: a dict of parameters, gradients, optimiser, pass, total.")
+           "Lays the parameters out once for all later calls; an update discards that copy.")
+      .def(
+          "memory_bytes", &memory, "batch"_a, "tokens"_a,
+          "How many bytes training takes: a dict of parameters, gradients, optimiser, pass, total.")
       .def("__repr__", &text_of);
 }
 
@@ -202,7 +205,7 @@ void bind_facts(nb::class_<Model>& model) {
           "version",
           [](const Model& m) { return reading(m, [](const Gpt& g) { return g.version(); }); },
           "grows with every update")
-      .def_rw("name", &Model::name, "Where it was loaded from; pages show it.");
+      .def_rw("name", &Model::name, "The name of its folder, shown on pages.");
 }
 
 }  // namespace
@@ -228,16 +231,16 @@ void bind_gpt(nb::module_& m) {
   model.def("__init__", &construct, nb::sig(signature.c_str()),
             R"(Matrices and embeddings are drawn from N(0, 0.02), biases are 0, norms 1.
 
-num_kv_heads: 0 for num_heads; fewer are shared by neighbouring heads. d_mlp: 0 for 4 * d_model.
-dropout: of embeddings, weights and what a layer adds, in training only.
-tied_head: the output head is the token embedding. positions: "learned" or "rotary" (rotary: a
-Rotary that says more). activation: "gelu_tanh" (GPT-2's) or "gelu_erf". seed: None for random.
+num_kv_heads: 0 for num_heads; if fewer, neighbouring heads share them. d_mlp: 0 for 4 * d_model.
+dropout: on embeddings, weights and what a layer adds, in training only.
+tied_head: the output head is the token embedding. positions: "learned" or "rotary" (rotary: a Rotary
+with the details). activation: "gelu_tanh" (GPT-2's) or "gelu_erf". seed: None for random.
 tokenizer: a Bpe, so that text can be given instead of ids.)");
   model.def_static(
       "preset", &preset_model, "name"_a, "options"_a,
       nb::sig("def preset(name: str, **options: typing.Any) -> Gpt"),
-      "A new model of a size of GPT-2 or GPT-3: gpt2 (gpt2-small, 124M), ..., gpt2-xl,\n"
-      "gpt3-small, ..., gpt3. options: as the constructor has them, instead of those.");
+      "A new model in one of the sizes of GPT-2 or GPT-3: gpt2 (gpt2-small, 124M), ..., gpt2-xl,\n"
+      "gpt3-small, ..., gpt3. options: the constructor's, to override those of the preset.");
   bind_use(model);
   bind_options(model);
   bind_facts(model);

@@ -137,23 +137,22 @@ void bind_gpt_text(nb::class_<Model>& model) {
           "load", &load, "folder"_a, nb::kw_only(), "allow_extra"_a = false, "strict"_a = false,
           "dtype"_a = "float32", "progress"_a = nb::none(),
           R"(A folder with config.json and model.safetensors (or shards), as Hugging Face ships GPT-2,
-or under the book's names; its tokenizer too, where there is vocab.json.
+or under the book's names; with its tokenizer, if there is a vocab.json.
 
-allow_extra: tensors and keys of no known name are ignored. strict: NaN is an error, not a warning.
+allow_extra: unknown tensors and keys are ignored. strict: NaN is an error, not a warning.
 dtype: of the model, "float32" or "float64", whatever the file has. progress(done, all): bytes.)")
       .def("save", &save, "folder"_a, nb::kw_only(), "names"_a = "hugging_face",
            "dtype"_a = "float32", "replace"_a = false, "shard_bytes"_a = 0,
            "Writes config.json, the parameters and the tokenizer's files into a folder.\n"
            "names: \"hugging_face\" or \"book\". dtype: of the file, also \"bfloat16\" and "
            "\"float16\".\n"
-           "shard_bytes: several files of about this size; 0: one.")
-      .def(
-          "encode", &encode, "text"_a, "begin"_a = nb::none(),
-          nb::sig("def encode(self, text: str | bytes, begin: bool | None = None) -> list[int]"),
-          "The text's ids by the tokenizer. begin: with the token that begins a text before them;\n"
-          "None: as config.json says.")
+           "shard_bytes: writes several files of about this size; 0: one file.")
+      .def("encode", &encode, "text"_a, "begin"_a = nb::none(),
+           nb::sig("def encode(self, text: str | bytes, begin: bool | None = None) -> list[int]"),
+           "The ids of a text. begin: prepend the token that begins a text;\n"
+           "None: as config.json says.")
       .def("piece", &piece, "id"_a,
-           "The bytes of a token; none for an id that the model has and the tokenizer has not.")
+           "The bytes of a token; empty for an id that the model has but the tokenizer does not.")
       .def_prop_rw(
           "tokenizer", [](const Model& m) { return m.tokenizer; }, &Model::use_tokenizer,
           nb::for_setter(nb::arg("tokenizer").none()), "A Bpe, or None.")
@@ -175,9 +174,10 @@ dtype: of the model, "float32" or "float64", whatever the file has. progress(don
 void bind_builtin(nb::module_& m) {
   m.def("has_builtin_model", &has_builtin_model,
         "False in a package built with -DCEPHALO_BUILTIN_MODEL=OFF.");
-  m.def("builtin_model", &builtin,
-        "The small model that this project trained itself and that is part of the package, with\n"
-        "its tokenizer; made anew by every call.");
+  m.def(
+      "builtin_model", &builtin,
+      "The small model that is part of the package, trained by this project, with its tokenizer;\n"
+      "a new one for every call.");
   m.def(
       "builtin_tokenizer", [] { return builtin_tokenizer(); }, "The Bpe of the built-in model.");
 }

@@ -122,16 +122,17 @@ void bind_gpt_gradients(nb::module_& m) {
 
 void bind_gpt_training(nb::class_<Model>& model) {
   model
-      .def("train_pass", &train_pass, "ids"_a, "targets"_a, "gradients"_a = nb::none(),
-           nb::kw_only(), "ignore_index"_a = kIgnoreTarget, "call"_a = 0, "threads"_a = nb::none(),
-           R"(Forward, cross entropy and backward in one; the logits are never there as a whole.
+      .def(
+          "train_pass", &train_pass, "ids"_a, "targets"_a, "gradients"_a = nb::none(),
+          nb::kw_only(), "ignore_index"_a = kIgnoreTarget, "call"_a = 0, "threads"_a = nb::none(),
+          R"(Forward pass, cross entropy and backward pass in one; the logits are never stored as a whole.
 
 ids, targets: [batch, tokens] or [tokens] -> (loss, gradients): the mean over the targets that are not
 ignore_index; gradients are added to those given, or to new ones, which also keep the memory of the
-pass for the next. call: the number of this pass, which decides what dropout drops.)")
+pass for the next one. call: the number of this pass, which decides what dropout drops.)")
       .def("loss", &loss_of, "ids"_a, "targets"_a, nb::kw_only(), "ignore_index"_a = kIgnoreTarget,
            "threads"_a = nb::none(),
-           "The forward half alone, without dropout -> the mean cross entropy.")
+           "The forward half only, without dropout -> the mean cross entropy.")
       .def(
           "new_gradients",
           [](const Model& self) { return std::make_unique<ModelGradients>(self.gpt); },

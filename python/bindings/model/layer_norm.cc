@@ -27,7 +27,8 @@ void bind_layer_norm(nb::module_& m) {
   nb::class_<LayerNorm>(m, kName,
                         "Every row to mean 0 and variance 1, then times weight, plus bias.")
       .def("__init__", &construct, "width"_a, "epsilon"_a = 1e-5, "dtype"_a = "float32",
-           "weight is 1, bias 0; both are arrays to write to. dtype: float32 or float64")
+           "weight starts at 1 and bias at 0; write to the arrays to set them. dtype: float32 or "
+           "float64")
       .def("__call__", call_of<LayerNorm>(kName), "x"_a,
            "x: [..., width], of the parameters' type -> the same shape, of x's kind")
       .def_prop_ro("weight", member(&LayerNorm::weight), "[width]")

@@ -29,10 +29,10 @@ void construct(Mlp* self, dim_t d_model, dim_t d_mlp, const std::string& activat
 void bind_mlp(nb::module_& m) {
   nb::class_<Mlp>(m, kName,
                   "y = activation(x fc_weight^T + fc_bias) proj_weight^T + proj_bias, for every "
-                  "token by itself.")
+                  "token separately.")
       .def("__init__", &construct, "d_model"_a, "d_mlp"_a = 0, "activation"_a = "gelu_tanh",
            "dtype"_a = "float32",
-           "All parameters are 0; they are arrays to write to. d_mlp: 0 for 4 * d_model.\n"
+           "All parameters start at 0; write to the arrays to set them. d_mlp: 0 for 4 * d_model.\n"
            "activation: \"gelu_tanh\" (GPT-2's) or \"gelu_erf\". dtype: float32 or float64")
       .def("__call__", call_of<Mlp>(kName), "x"_a,
            "x: [..., d_model], of the parameters' type -> the same shape, of x's kind")

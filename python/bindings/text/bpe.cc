@@ -93,13 +93,13 @@ std::string text_of(const Bpe& self) {
 void bind_files(nb::class_<Bpe>& bpe) {
   bpe.def_static("load", &load, "folder"_a, "model_vocab_size"_a = 0,
                  "From a folder with vocab.json and merges.txt, or encoder.json and vocab.bpe.\n"
-                 "model_vocab_size: ids from there on are an error; 0: any.")
+                 "model_vocab_size: larger ids are an error; 0: no limit.")
       .def_static("load", &load_files, "vocab"_a, "merges"_a, "model_vocab_size"_a = 0,
-                  "The same from two files of any name.")
+                  "The same from two files with any names.")
       .def_static("parse", &parse, "vocab_json"_a, "merges_txt"_a, "model_vocab_size"_a = 0,
                   "The same from the contents of the two files.")
       .def("save", &save, "folder"_a, "replace"_a = false,
-           "Writes vocab.json and merges.txt into a folder, which is made where there is none.")
+           "Writes vocab.json and merges.txt into a folder, creating it if needed.")
       .def("vocab_json", &Bpe::vocab_json, "What save writes as vocab.json.")
       .def("merges_txt", &Bpe::merges_txt, "What save writes as merges.txt.");
 }
@@ -116,23 +116,23 @@ void bind_bpe(nb::module_& m) {
       "tokens: the bytes of each id, every single byte among them; merges: pairs of ids in the\n"
       "order in which they are joined.");
   bind_files(bpe);
-  bpe.def(
-         "encode", &encode, "text"_a, "allowed_special"_a = Strings(),
-         nb::sig("def encode(self, text: str | bytes, allowed_special: collections.abc.Sequence"
-                 "[str] = ()) -> list[int]"),
-         "text: str, or any bytes -> ids. allowed_special: these become their ids; all other text\n"
-         "is text, whatever it looks like.")
+  bpe.def("encode", &encode, "text"_a, "allowed_special"_a = Strings(),
+          nb::sig("def encode(self, text: str | bytes, allowed_special: collections.abc.Sequence"
+                  "[str] = ()) -> list[int]"),
+          "text: str, or any bytes -> ids. allowed_special: special tokens that become their ids; "
+          "everything else\n"
+          "is ordinary text, whatever it looks like.")
       .def(
           "decode",
           [](const Bpe& self, const nb::object& ids, const std::string& errors) {
             return to_str(bytes_of(self, ids), errors.c_str());
           },
           "ids"_a, "errors"_a = "replace",
-          "ids -> str. errors: what becomes of bytes that are no UTF-8, as in bytes.decode.")
+          "ids -> str. errors: how to treat bytes that are not UTF-8, as in bytes.decode.")
       .def(
           "decode_bytes",
           [](const Bpe& self, const nb::object& ids) { return to_bytes(bytes_of(self, ids)); },
-          "ids"_a, "ids -> the very bytes that were encoded.")
+          "ids"_a, "ids -> exactly the bytes that were encoded.")
       .def("token", &token, "id"_a, "The bytes of one token.")
       .def(
           "find",
@@ -157,7 +157,7 @@ void bind_bpe(nb::module_& m) {
             const Bpe::Fingerprint f = b.fingerprint();
             return to_bytes({reinterpret_cast<const char*>(f.data()), f.size()});
           },
-          "16 bytes that are equal where all ids are.")
+          "16 bytes, the same for tokenizers with the same ids.")
       .def("__repr__", &text_of);
 }
 

@@ -52,10 +52,9 @@ Bpe train(TrainerOfBpe& self, const nb::object& progress) {
 }  // namespace
 
 void bind_bpe_trainer(nb::module_& m) {
-  nb::class_<TrainerOfBpe>(
-      m, kName,
-      "Learns a byte-level BPE from text: the pair of neighbours that is met most often becomes a "
-      "token, again and again. The same corpus gives the same files.")
+  nb::class_<TrainerOfBpe>(m, kName,
+                           "Learns a byte-level BPE from text: repeatedly, the most frequent pair "
+                           "of neighbours becomes a token. The same corpus gives the same files.")
       .def(
           "__init__",
           [](TrainerOfBpe* self, std::int64_t vocab_size, std::int64_t min_count,
@@ -66,14 +65,14 @@ void bind_bpe_trainer(nb::module_& m) {
           },
           "vocab_size"_a = 4096, nb::kw_only(), "min_count"_a = 2,
           "special_tokens"_a = std::vector<std::string>{"<|endoftext|>"},
-          "vocab_size: 256 bytes, merges and special tokens together. min_count: a pair that is\n"
-          "rarer is never joined. special_tokens get the last ids.")
+          "vocab_size: 256 bytes, merges and special tokens together. min_count: rarer pairs are "
+          "never joined. special_tokens get the last ids.")
       .def("add_text", &add_text, "text"_a,
            nb::sig("def add_text(self, text: str | bytes) -> None"))
       .def("add_file", &add_file, "path"_a, "progress"_a = nb::none(),
            "A text file, read in blocks. progress(done, all): bytes of it.")
       .def("train", &train, "progress"_a = nb::none(),
-           "-> Bpe; of fewer tokens where the corpus has too few repetitions.\n"
+           "-> Bpe, with fewer tokens if the corpus has too few repetitions.\n"
            "progress(done, all): tokens of the vocabulary.");
 }
 

@@ -62,11 +62,11 @@ dim_t write(const Bpe& bpe, const std::vector<Path>& texts, const Path& path,
 
 void bind_token_file(nb::module_& m) {
   nb::class_<TokenFile>(m, "TokenFile",
-                        "A corpus as token ids on disk, from which windows are read as they are "
-                        "needed. Made by write_token_file.")
+                        "A corpus as token ids on disk, from which windows are read as needed. "
+                        "Made by write_token_file.")
       .def(nb::new_(&open_file), "path"_a, "vocabulary"_a = nb::none(),
-           "Reads it through once: a flipped bit, a cut or another vocabulary than the one given\n"
-           "is an error.")
+           "Reads it through once: a flipped bit, a truncated file or a different vocabulary is an "
+           "error.")
       .def("read", &read, "begin"_a = 0, "count"_a = nb::none(), "-> int64 [count]")
       .def_prop_ro("path", &TokenFile::path)
       .def_prop_ro("tokens", &TokenFile::tokens)
@@ -78,7 +78,7 @@ void bind_token_file(nb::module_& m) {
             const Bpe::Fingerprint& print = f.fingerprint();
             return to_bytes({reinterpret_cast<const char*>(print.data()), print.size()});
           },
-          "That of the Bpe which made it.")
+          "The fingerprint of the Bpe that made it.")
       .def("__repr__", [](const TokenFile& f) {
         return format_text("TokenFile('{}', tokens={}, vocab_size={})", f.path(), f.tokens(),
                            f.vocab_size());
@@ -86,8 +86,9 @@ void bind_token_file(nb::module_& m) {
   m.def("write_token_file", &write, "bpe"_a, "texts"_a, "path"_a, nb::kw_only(),
         "before_each_file"_a = nb::none(), "allowed_special"_a = std::vector<std::string>(),
         "replace"_a = false, "progress"_a = nb::none(),
-        "Tokenises text files, one after the other, into a token file that appears when it is\n"
-        "whole; returns how many ids it has. before_each_file: an id, <|endoftext|> say.\n"
+        "Tokenises text files, one after another, into a token file that appears once it is "
+        "complete; returns\n"
+        "the number of ids. before_each_file: an id, such as that of <|endoftext|>.\n"
         "progress(done, all): bytes of the texts.");
 }
 

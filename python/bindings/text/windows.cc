@@ -134,16 +134,17 @@ void bind_windows(nb::module_& m) {
         return std::pair(std::pair(kept.begin, kept.end), std::pair(last.begin, last.end));
       },
       "tokens"_a, "fraction"_a,
-      "The range of tokens for training, and that of the last `fraction`, kept for validation:\n"
-      "each (begin, end), as Windows takes them.");
+      "The ranges of tokens for training and, the last `fraction`, for validation: each (begin, "
+      "end), as\n"
+      "Windows takes them.");
   m.def("sentence_ends", &sentence_ends, "bpe"_a,
         "Ids of the tokens that end a sentence, for Windows(..., sentence_ends=...).");
   nb::class_<WindowsOfText> windows(
       m, kName,
       "Windows of context_length + 1 tokens of a corpus, as batches for training. windows[i] is "
       "batch i of epoch 0, (inputs, targets), each int64 [batch, context_length], targets one "
-      "token further on; `for inputs, targets in windows` goes through that epoch. A batch is a "
-      "function of its number: nothing but that has to be kept to go on later.");
+      "token further on; `for inputs, targets in windows` goes through that epoch. A batch depends "
+      "only on its number, so the number is all you need to keep to continue later.");
   windows.def("__init__", &construct, "source"_a, "context_length"_a = 256, nb::kw_only(),
               "stride"_a = 0, "batch"_a = 1, "shuffle"_a = false, "drop_last"_a = true,
               "seed"_a = 123, "order"_a = "counter", "range"_a = std::pair<dim_t, dim_t>(0, -1),
@@ -151,12 +152,12 @@ void bind_windows(nb::module_& m) {
               "vocab_size"_a = nb::none(), "sentence_ends"_a = std::vector<TokenId>(),
               R"(source: a TokenFile, or ids: an array or a list; batches are of its kind.
 
-stride: from one window to the next, 0: context_length. drop_last: a last batch of fewer rows is
-left out. order: "counter", or "torch", that of DataLoader(shuffle=True) after torch.manual_seed(seed).
+stride: from one window to the next; 0: context_length. drop_last: leave out a last batch with fewer
+rows. order: "counter", or "torch", that of DataLoader(shuffle=True) after torch.manual_seed(seed).
 range: tokens (begin, end) of the source, end -1: to the last. repeated_rows: this share of the rows
-repeats a segment of itself, of a length from repeat[0] to repeat[1]. vocab_size: for ids in memory.
-sentence_ends: tokens that end a sentence, as cephalo.sentence_ends(bpe) gives them; then half of the
-repeated rows return to earlier sentences of their text instead.)");
+repeats a segment of itself, from repeat[0] to repeat[1] tokens long. vocab_size: for ids in memory.
+sentence_ends: tokens that end a sentence, as returned by cephalo.sentence_ends(bpe); then half of
+the repeated rows repeat earlier sentences of their text instead.)");
   windows.def("batch", &batch, "epoch"_a, "batch"_a, "-> (inputs, targets) of any epoch.")
       .def("__getitem__", &item, "index"_a)
       .def("after", &after, "epoch"_a, "batch"_a, "The position that follows: (epoch, batch).")

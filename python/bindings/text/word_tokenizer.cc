@@ -43,12 +43,11 @@ nb::str decode(const WordTokenizer& self, const nb::object& ids) {
 void bind_word_tokenizer(nb::module_& m) {
   m.def("split_words", &split, "text"_a, nb::sig("def split_words(text: str | bytes) -> list[str]"),
         "Words and punctuation: split at white space and around , . : ; ? _ ! \" ( ) ' and --,\n"
-        "which stay as pieces of their own.");
+        "which become separate pieces.");
   nb::class_<WordTokenizer>(
       m, kName,
-      "The book's two tokenizers of words. v1 knows the words of its text and no others; v2 adds "
-      "<|endoftext|> and <|unk|> as the last two, and reads every word that it does not know as "
-      "<|unk|>.")
+      "The book's two word tokenizers. v1 knows only the words of its text; v2 adds <|endoftext|> "
+      "and <|unk|> as the last two, and reads every unknown word as <|unk|>.")
       .def(
           "__init__",
           [](WordTokenizer* self, const nb::object& text, const std::string& version) {
@@ -60,7 +59,7 @@ void bind_word_tokenizer(nb::module_& m) {
       .def("encode", &encode, "text"_a, nb::sig("def encode(self, text: str | bytes) -> list[int]"),
            "text -> ids")
       .def("decode", &decode, "ids"_a,
-           "ids -> words with spaces between, but none before punctuation.")
+           "ids -> words separated by spaces, with none before punctuation.")
       .def_prop_ro("vocab_size", &WordTokenizer::vocab_size)
       .def_prop_ro(
           "words", [](const WordTokenizer& t) { return strings(t.words()); }, "by id")

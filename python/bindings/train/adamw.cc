@@ -29,7 +29,7 @@ void step(const AnyArray& parameter, const AnyArray& gradient, AdamW& state, dou
 }  // namespace
 
 void bind_adamw(nb::module_& m) {
-  nb::class_<AdamW>(m, "AdamWState", "What AdamW remembers of one parameter.")
+  nb::class_<AdamW>(m, "AdamWState", "What AdamW remembers about one parameter.")
       .def(nb::init<>())
       .def_prop_ro("mean",
                    moment<AdamW>([](const AdamW& s) -> TensorView { return s.stored.mean; }),
@@ -45,8 +45,8 @@ void bind_adamw(nb::module_& m) {
         "learning_rate"_a = defaults.learning_rate, "beta1"_a = defaults.beta1,
         "beta2"_a = defaults.beta2, "eps"_a = defaults.eps,
         "weight_decay"_a = defaults.weight_decay,
-        "One step of torch.optim.AdamW; the parameter is changed where it lies.\n"
-        "parameter, gradient: one shape, float32 or float64 both. state: its AdamWState");
+        "One step of torch.optim.AdamW; the parameter is changed in place.\n"
+        "parameter, gradient: the same shape, both float32 or both float64. state: its AdamWState");
 }
 
 }  // namespace cephalo::python

@@ -26,11 +26,10 @@ double clip_python(const nb::object& gradients, double max_norm) {
 }  // namespace
 
 void bind_clip(nb::module_& m) {
-  m.def(
-      "clip_gradient_norm", &clip_python, "gradients"_a, "max_norm"_a,
-      "torch.nn.utils.clip_grad_norm_: where the norm of all gradients together exceeds max_norm,\n"
-      "each is scaled where it lies. gradients: a GptGradients, a dict or a list of arrays,\n"
-      "float32 or float64. Returns the norm before.");
+  m.def("clip_gradient_norm", &clip_python, "gradients"_a, "max_norm"_a,
+        "torch.nn.utils.clip_grad_norm_: if the norm of all gradients together exceeds max_norm,\n"
+        "each is scaled in place. gradients: a GptGradients, a dict or a list of arrays,\n"
+        "float32 or float64. Returns the norm before clipping.");
 }
 
 }  // namespace cephalo::python

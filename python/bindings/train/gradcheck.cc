@@ -62,11 +62,11 @@ void bind_report(nb::module_& m) {
 
 void bind_gradcheck(nb::module_& m) {
   bind_report(m);
-  m.def(
-      "gradcheck", &check_layer, "layer"_a, "x"_a, "kv"_a = nb::none(), "mask"_a = nb::none(),
-      "generator"_a = nb::none(), "call"_a = nb::none(), "projections"_a = 0,
-      "The gradients of a float64 copy of the layer against central differences: x, kv and every\n"
-      "parameter. projections: so many random directions instead of every element.");
+  m.def("gradcheck", &check_layer, "layer"_a, "x"_a, "kv"_a = nb::none(), "mask"_a = nb::none(),
+        "generator"_a = nb::none(), "call"_a = nb::none(), "projections"_a = 0,
+        "Compares the gradients of a float64 copy of the layer with central differences: x, kv and "
+        "every\n"
+        "parameter. projections: this many random directions instead of every element.");
   m.def("gradcheck", &check_attend, "q"_a, "k"_a, "v"_a, "mask"_a = nb::none(),
         "scale"_a = nb::none(), "softcap"_a = nb::none(), "dropout"_a = 0.0, "seed"_a = 0,
         "engine"_a = "auto", "projections"_a = 0,

@@ -33,7 +33,7 @@ void bind_history(nb::module_& m) {
       .def("csv", &loss_csv,
            "\"step,loss,learning_rate,gradient_norm,skipped,validation_loss\", a line for each "
            "step.")
-      .def("svg", &loss_svg, "title"_a = "loss", "The two curves as a picture that stands alone.")
+      .def("svg", &loss_svg, "title"_a = "loss", "The two curves as a self-contained picture.")
       .def("_repr_html_", [](const TrainingHistory& h) { return loss_svg(h, "loss"); })
       .def("__repr__", [](const TrainingHistory& h) {
         return format_text("TrainingHistory({} steps, {} validations)", h.steps.size(),

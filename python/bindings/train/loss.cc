@@ -28,10 +28,10 @@ double cross_entropy_python(const AnyArray& logits, const nb::object& targets,
 void bind_loss(nb::module_& m) {
   m.def("cross_entropy", &cross_entropy_python, "logits"_a, "targets"_a, "dlogits"_a = nb::none(),
         "ignore_index"_a = kIgnoreTarget,
-        R"(The mean of -log softmax(logits)[target] over the rows that are not ignore_index.
+        R"(The mean of -log softmax(logits)[target] over the rows whose target is not ignore_index.
 
 logits: [rows, vocab_size], float32 or float64. targets: [rows], the id that should be the largest.
-dlogits: an array like logits that its gradient is written to, logits itself or None.)");
+dlogits: an array like logits for its gradient, logits itself, or None.)");
 }
 
 }  // namespace cephalo::python

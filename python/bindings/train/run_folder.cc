@@ -15,22 +15,22 @@ namespace cephalo::python {
 void bind_run_folder(nb::module_& m) {
   nb::class_<RunFolder>(m, "RunFolder",
                         "The folder of one training run, with its checkpoints; while the object "
-                        "lives, no other process trains there.")
+                        "exists, no other process can train there.")
       .def(
           "__init__",
           [](RunFolder* self, const std::filesystem::path& path, int keep) {
             new (self) RunFolder(path.string(), keep);
           },
           "path"_a, "keep"_a = 2,
-          "Makes the folder where it is missing, locks it, and removes what an interrupted save\n"
-          "left. keep: how many of the newest checkpoints stay.")
+          "Creates the folder if needed, locks it, and removes what an interrupted save\n"
+          "left behind. keep: how many of the newest checkpoints to keep.")
       .def_prop_ro("path", &RunFolder::path)
-      .def_prop_ro("steps", &RunFolder::steps, "That have a checkpoint, ascending.")
+      .def_prop_ro("steps", &RunFolder::steps, "The steps that have a checkpoint, ascending.")
       .def("checkpoint", &RunFolder::checkpoint, "step"_a, "The path of that step's checkpoint.")
       .def("set_aside", &RunFolder::set_aside, "step"_a,
-           "A checkpoint that cannot be read gets another name, and is none any more.")
+           "Renames a checkpoint that cannot be read, so that it no longer counts as one.")
       .def_prop_ro("repairs", &RunFolder::repairs,
-                   "What was put right when it was opened; empty when all was well.")
+                   "What was repaired when the folder was opened; empty if nothing was.")
       .def("__repr__", [](const RunFolder& f) { return format_text("RunFolder('{}')", f.path()); });
 }
 

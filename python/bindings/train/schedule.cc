@@ -22,7 +22,7 @@ void bind_schedule(nb::module_& m) {
           },
           "learning_rate"_a = defaults.learning_rate, "warmup"_a = defaults.warmup,
           "steps"_a = defaults.steps, "min_lr_share"_a = defaults.min_lr_share,
-          "learning_rate: the highest. warmup: steps of the rise. steps: of the whole run.\n"
+          "learning_rate: the peak. warmup: steps of the rise. steps: of the whole run.\n"
           "min_lr_share: the floor, as a share of learning_rate.")
       .def_rw("learning_rate", &Schedule::learning_rate)
       .def_rw("warmup", &Schedule::warmup)
@@ -33,7 +33,7 @@ void bind_schedule(nb::module_& m) {
                            s.learning_rate, s.warmup, s.steps, s.min_lr_share);
       });
   m.def("learning_rate_at", &learning_rate_at, "schedule"_a, "step"_a,
-        "The rate of a step, counted from 0.");
+        "The learning rate of a step, counted from 0.");
 }
 
 }  // namespace cephalo::python

@@ -32,18 +32,18 @@ void step(const AnyArray& parameter, const AnyArray& gradient, Sgd* state, doubl
 }  // namespace
 
 void bind_sgd(nb::module_& m) {
-  nb::class_<Sgd>(m, "SgdState", "What SGD with momentum remembers of one parameter.")
+  nb::class_<Sgd>(m, "SgdState", "What SGD with momentum remembers about one parameter.")
       .def(nb::init<>())
       .def_prop_ro("direction",
                    moment<Sgd>([](const Sgd& s) -> TensorView { return s.stored.direction; }),
                    "of the last step; None before the first");
   const SgdOptions defaults;
-  m.def(
-      "sgd_step", &step, "parameter"_a, "gradient"_a, "state"_a = nb::none(), nb::kw_only(),
-      "learning_rate"_a = defaults.learning_rate, "momentum"_a = defaults.momentum,
-      "weight_decay"_a = defaults.weight_decay, "nesterov"_a = defaults.nesterov,
-      "One step of torch.optim.SGD; the parameter is changed where it lies.\n"
-      "parameter, gradient: one shape, float32 or float64 both. state: an SgdState, for momentum");
+  m.def("sgd_step", &step, "parameter"_a, "gradient"_a, "state"_a = nb::none(), nb::kw_only(),
+        "learning_rate"_a = defaults.learning_rate, "momentum"_a = defaults.momentum,
+        "weight_decay"_a = defaults.weight_decay, "nesterov"_a = defaults.nesterov,
+        "One step of torch.optim.SGD; the parameter is changed in place.\n"
+        "parameter, gradient: the same shape, both float32 or both float64. state: an SgdState, "
+        "for momentum");
 }
 
 }  // namespace cephalo::python

@@ -116,9 +116,11 @@ void bind_files(nb::class_<TrainerOfGpt>& trainer) {
       .def("save", &save, "path"_a,
            "Parameters, moments, step, position in the data, schedule, options and history.")
       .def("load", &load, "path"_a, nb::rv_policy::none,
-           "Goes on from a checkpoint, with its options and as if there had been no break: the\n"
-           "same bits on the same instruction set. One of another model is an error, and nothing\n"
-           "is changed.")
+           "Continues from a checkpoint, with its options, as if there had been no interruption: "
+           "the\n"
+           "same bits on the same instruction set. A checkpoint of another model is an error and "
+           "changes\n"
+           "nothing.")
       .def(
           "set_notes",
           [](TrainerOfGpt& self, const nb::object& notes) {
@@ -129,7 +131,7 @@ void bind_files(nb::class_<TrainerOfGpt>& trainer) {
               return 0;
             });
           },
-          "notes"_a, "A dict of the caller's that is saved as well; checkpoint_summary has it.");
+          "notes"_a, "Your own dict, saved with the checkpoint; checkpoint_summary returns it.");
 }
 
 }  // namespace
@@ -170,24 +172,25 @@ void bind_trainer(nb::module_& m) {
       "batch"_a = d.batch, "context_length"_a = d.context_length, "accumulate"_a = d.accumulate,
       "beta1"_a = d.beta1, "beta2"_a = d.beta2, "eps"_a = d.eps, "weight_decay"_a = d.weight_decay,
       "clip"_a = d.clip, "max_skipped"_a = d.max_skipped,
-      R"(model: a Gpt, changed where it is. rows: Windows, or rows(number) -> context_length + 1 ids,
-the same for the same number, and without use of the model.
+      R"(model: a Gpt, changed in place. rows: Windows, or rows(number) -> context_length + 1 ids, always
+the same for the same number; it must not use the model.
 
 batch: rows of one pass; accumulate: passes whose gradients make one step. context_length: tokens of a
-row, 0: the model's. weight_decay: of matrices. clip: largest norm of all gradients together, 0: any.
-max_skipped: so many steps in a row without finite gradients are an error.)");
+row, 0: the model's. weight_decay: of matrices. clip: largest norm of all gradients together; 0: no limit.
+max_skipped: this many steps in a row without finite gradients are an error.)");
   trainer.def("step", &step, "One step -> StepRecord.")
-      .def("run", &run_trainer, nb::kw_only(), "folder"_a = nb::none(), "save_every"_a = 0,
-           "validation"_a = nb::none(), "validation_rows"_a = 0, "validate_every"_a = 0,
-           "on_step"_a = nb::none(), "on_validation"_a = nb::none(), "on_saved"_a = nb::none(),
-           "stop"_a = nb::none(),
-           R"(Steps until the schedule's end: True; or until stop() says so: False.
+      .def(
+          "run", &run_trainer, nb::kw_only(), "folder"_a = nb::none(), "save_every"_a = 0,
+          "validation"_a = nb::none(), "validation_rows"_a = 0, "validate_every"_a = 0,
+          "on_step"_a = nb::none(), "on_validation"_a = nb::none(), "on_saved"_a = nb::none(),
+          "stop"_a = nb::none(),
+          R"(Trains to the end of the schedule and returns True, or until stop() returns True and returns False.
 
 folder: a path or a RunFolder; a checkpoint goes there before the first step, after the last and after
-each save_every. validation: rows kept out of training, as rows are given; of them validation_rows are
-tried after each validate_every steps and after the last.
+each save_every. validation: rows kept out of training, given like rows; validation_rows of
+them are evaluated after every validate_every steps and after the last.
 on_step(StepRecord), on_validation(ValidationRecord), on_saved(step) and stop() are called between
-steps and may use model and trainer. What they raise ends the run. Ctrl-C does, too: the step is
+steps and may use model and trainer. Exceptions they raise end the run. So does Ctrl-C: the step is
 finished and saved, then KeyboardInterrupt is raised.)")
       .def("validation_loss", &validation_loss, "source"_a, "rows"_a,
            "Mean loss over rows 0 .. rows of a source as the constructor takes it; no dropout.")
@@ -199,7 +202,7 @@ finished and saved, then KeyboardInterrupt is raised.)")
               return 0;
             });
           },
-          "steps"_a, "Another length of the run; the cosine is stretched to it.")
+          "steps"_a, "Changes the length of the run; the cosine is stretched to fit.")
       .def_prop_ro("steps_done", fact([](const Trainer& t) { return t.steps_done(); }))
       .def_prop_ro(
           "options",
@@ -215,7 +218,7 @@ finished and saved, then KeyboardInterrupt is raised.)")
           nb::sig("def model(self) -> Gpt"));
   bind_files(trainer);
   m.def("checkpoint_summary", &summary, "path"_a,
-        "What a checkpoint says of itself: a dict of step, options, isa, notes.");
+        "What a checkpoint says about itself: a dict of step, options, isa, notes.");
 }
 
 }  // namespace cephalo::python

@@ -99,10 +99,10 @@ double divergence(const RecordedText& a, Place head_a, const RecordedText& b, Pl
 
 void bind_scores(nb::module_& m) {
   nb::class_<Score>(m, "Score", "A mean over some rows of a head's weights.")
-      .def_ro("value", &Score::value, "0 where no row counts")
+      .def_ro("value", &Score::value, "0 if no row counts")
       .def_ro("rows", &Score::rows, "how many count")
       .def_ro("uniform", &Score::uniform,
-              "what one key gets in those rows from a head that looks at all alike")
+              "what one key gets in those rows from a head that looks at all keys equally")
       .def("__float__", [](const Score& s) { return s.value; })
       .def("__repr__", [](const Score& s) {
         return format_text("Score({:.4f}, rows={}, uniform={:.4f})", s.value, s.rows, s.uniform);
@@ -115,7 +115,7 @@ void bind_scores(nb::module_& m) {
       .def_ro("current", &HeadMetrics::current, "on itself")
       .def_ro("duplicate", &HeadMetrics::duplicate, "on the same token earlier")
       .def_ro("induction", &HeadMetrics::induction, "on what followed the same token earlier")
-      .def_ro("entropy", &HeadMetrics::entropy, "of 1: looks at all alike")
+      .def_ro("entropy", &HeadMetrics::entropy, "0: a single key; 1: all keys equally")
       .def_ro("effective_tokens", &HeadMetrics::effective_tokens, "exp of the entropy")
       .def_ro("confidence", &HeadMetrics::confidence, "the largest weight of a row")
       .def_ro("distance", &HeadMetrics::distance, "tokens back")
@@ -153,9 +153,9 @@ void bind_probe(nb::module_& m) {
   const ProbeOptions d;
   m.def("probe_heads", &probe, "model"_a, nb::kw_only(), "length"_a = d.length, "draws"_a = d.draws,
         "seed"_a = d.seed, "bos_token_id"_a = nb::none(), "threads"_a = nb::none(),
-        "A token that begins a text, then `length` different random tokens, twice: what comes in "
-        "the\n"
-        "second copy can only be known by looking at the first. Means over all draws ->\n"
+        "A token that begins a text, then `length` different random tokens, twice: the second copy "
+        "can only be\n"
+        "predicted by looking at the first. Means over all draws ->\n"
         "ProbeScores by [layer][head].");
   m.def("probe_ids", &ids_of_probe, "vocab_size"_a, "generator"_a, "length"_a = d.length,
         "bos_token_id"_a = nb::none(), "The token ids of one draw: 2 * length + 1.");
@@ -188,10 +188,11 @@ void bind_head_metrics(nb::module_& m) {
       "pattern of the weights, not an effect on the output.");
   m.def("report_heads", &reports, "recording"_a, "probe"_a = Probe(),
         "HeadReport of every head, layer by layer. probe: of probe_heads");
-  m.def("strongest_links", &links, "recording"_a, "layer"_a, "head"_a, "count"_a = 3,
-        "label"_a = nb::none(),
-        "For each query that sees more than one key the key it looks at most; the strongest of\n"
-        "these: (query, key, weight), ... With a label, among the keys that its score counts.");
+  m.def(
+      "strongest_links", &links, "recording"_a, "layer"_a, "head"_a, "count"_a = 3,
+      "label"_a = nb::none(),
+      "For each query that sees more than one key, the key it looks at most; the strongest of\n"
+      "these: (query, key, weight), ... With a label, only among the keys that its score counts.");
   m.def(
       "first_token_share",
       [](const RecordedText& recording, dim_t layer) {

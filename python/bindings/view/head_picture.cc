@@ -73,7 +73,7 @@ void bind_head_picture(nb::module_& m) {
       .def("png", &png, "The bytes of a PNG file.")
       .def("_repr_png_", &png)
       .def("svg", &Picture::svg, nb::call_guard<WithoutGil>(),
-           "The same as SVG, in which text is text.")
+           "The same as SVG, with text that can be selected.")
       .def("save", &save, "path"_a, "replace"_a = false, "Writes a .png or an .svg file.")
       .def("__repr__",
            [](const Picture& p) { return format_text("Picture({} x {})", p.width(), p.height()); });

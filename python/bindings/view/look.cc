@@ -78,28 +78,29 @@ Places shown(const Report& self, std::size_t most) {
 }  // namespace
 
 void bind_look(nb::module_& m) {
-  nb::class_<LookProbe>(m, "LookProbe",
-                        "What heads of a model do on random tokens that repeat; one serves many "
-                        "looks.");
+  nb::class_<LookProbe>(
+      m, "LookProbe",
+      "What the heads of a model do on repeated random tokens; one probe serves many looks.");
   m.def("probe_for_look", &probe, "model"_a, "seed"_a = LookOptions().seed,
-        "threads"_a = nb::none(), "-> LookProbe; empty where the model is too small for a probe.");
+        "threads"_a = nb::none(), "-> LookProbe; empty if the model is too small for a probe.");
   nb::class_<Report>(m, "LookReport",
-                     "A text seen by a model: what the program, pictures and notebooks draw.")
+                     "A text as a model sees it: what the program, pictures and notebooks draw.")
       .def("__init__", &construct, "recording"_a, "text"_a, "probe"_a, "begun"_a = true,
            "top"_a = LookOptions().top,
-           "recording: of that text. begun: with the token that begins a text before it. top: so\n"
+           "recording: of that text. begun: whether the token that begins a text was prepended. "
+           "top: how\n"
            "many of the likeliest next tokens.")
       .def_prop_ro("tokens", [](const Report& r) { return r.report.labels(); })
       .def_prop_ro("heads", [](const Report& r) { return r.report.heads; })
       .def_prop_ro("predictions", &predictions)
       .def("heads_to_show", &shown, "most"_a,
-           "(layer, head) of those to draw where there is no room for all.")
+           "(layer, head) of those to draw if there is no room for all.")
       .def("json", &json, "weights"_a = Places(),
            "All of it, as cephalo look --json prints it; with the weights of these heads, each\n"
            "(layer, head).");
   m.def(
       "shade", [](double weight) { return shade(weight, TerminalStyle()); }, "weight"_a,
-      "The character of a weight from 0 to 1 where there are no colours.");
+      "The character for a weight from 0 to 1, for output without colours.");
   m.def(
       "shades", [] { return legend(TerminalStyle()); }, "What these characters mean: one line.");
 }

@@ -63,16 +63,17 @@ std::vector<std::pair<std::int64_t, double>> predictions(const RecordedText& sel
 
 void bind_recording(nb::module_& m) {
   nb::class_<RecordedText>(m, kName,
-                           "One text's way through a Gpt, kept so that any part of what any head "
-                           "looked at can be had afterwards; linear in tokens.")
+                           "One text's pass through a Gpt, kept so that you can ask later what any "
+                           "head looked at; linear in tokens.")
       .def("__init__", &construct, "model"_a, "text"_a, "begin"_a = true, "threads"_a = nb::none(),
-           "text: a str, or ids: from 1 to context_length of them. begin: with the token that "
+           "text: a str, or ids: from 1 to context_length of them. begin: prepend the token that "
            "begins\n"
-           "a text before it; None: as config.json says.")
+           "a text; None: as config.json says.")
       .def("weights", &weights, "layer"_a, "heads"_a = std::vector<dim_t>(),
-           "rows"_a = std::vector<dim_t>(), "-> [heads, rows, tokens]: those wanted; empty: all.")
+           "rows"_a = std::vector<dim_t>(),
+           "-> [heads, rows, tokens]: the ones you want; empty: all.")
       .def("pooled", &pooled, "layer"_a, "head"_a, "cells"_a,
-           "One head seen from afar: (largest, mean), each at most [cells, cells].")
+           "A small map of one head: (largest, mean), each at most [cells, cells].")
       .def(
           "row_sums",
           [](const RecordedText& self, dim_t layer) {
@@ -86,8 +87,9 @@ void bind_recording(nb::module_& m) {
                 asked_with_model(self, [&](const Recording& r) { return r.value_norms(layer); }));
           },
           "layer"_a,
-          "-> float64 [num_heads, tokens]: how much a head adds to a token that looks at one key\n"
-          "alone.")
+          "-> float64 [num_heads, tokens]: how much a head adds to a token that looks only at "
+          "that\n"
+          "key.")
       .def("predictions", &predictions, "count"_a = 5,
            "(id, probability) of the token that would come next, the likeliest first.")
       .def_prop_ro(
