@@ -1,6 +1,7 @@
 #include "cephalo/train/recipe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -9,6 +10,7 @@
 #include "cephalo/model/gpt_memory.h"
 #include "cephalo/model/parameter_list.h"
 #include "cephalo/text/windows.h"
+#include "cephalo/train/trainer_state.h"
 
 namespace cephalo {
 namespace {
@@ -27,6 +29,19 @@ constexpr Tier kTiers[] = {
 };
 
 constexpr double kBudgetSeconds = 600.0;
+// Counts up to here can be multiplied by rounds and times without loss.
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 53;
+
+void check(const RecipeText& text, const RecipeMachine& machine) {
+  for (const std::int64_t tokens : {text.training_tokens, text.validation_tokens}) {
+    require(0 <= tokens && tokens <= kMostTokens,
+            "choose_recipe: training_tokens ({}) and validation_tokens ({}) must be from 0 to 2^53",
+            text.training_tokens, text.validation_tokens);
+  }
+  require(machine.flops >= 0.0 && std::isfinite(machine.flops) && machine.memory >= 0,
+          "choose_recipe: flops ({}) and memory ({}) must be >= 0, where 0 is unknown",
+          machine.flops, machine.memory);
+}
 
 // Tokens a second of a training step. A multiplication and an addition for each parameter of a
 // matrix on the way there and twice on the way back, and attention over half the context; about
@@ -55,14 +70,17 @@ GptOptions model_of(const Tier& tier, std::int64_t vocab_size, const RecipeWishe
   model.positions = PositionKind::rotary;
   model.seed = 123;
   if (wishes.model) wishes.model(model);
+  static_cast<void>(checked_options(model, "choose_recipe"));
   return model;
 }
 
-TrainerOptions trainer_of(const Tier& tier, const RecipeWishes& wishes) {
+TrainerOptions trainer_of(const Tier& tier, const GptOptions& model, const RecipeWishes& wishes) {
   TrainerOptions trainer;
   trainer.batch = tier.batch;
   trainer.schedule.min_lr_share = 0.1;
   if (wishes.trainer) wishes.trainer(trainer);
+  trainer.context_length = model.context_length;
+  check_trainer_options(trainer, model);
   return trainer;
 }
 
@@ -99,9 +117,9 @@ void choose_pauses(std::int64_t validation_tokens, Recipe& recipe) {
   const std::int64_t windows = (validation_tokens - 1) / recipe.model.context_length;
   recipe.rows.validation_rows = std::clamp<std::int64_t>(windows, 0, 128);
   // A row of validation takes about a third of one of training.
-  const std::int64_t step_rows = recipe.trainer.batch * recipe.trainer.accumulate;
+  const std::int64_t thrice = checked_mul(3, recipe.trainer.batch * recipe.trainer.accumulate);
   recipe.validate_every =
-      std::max<std::int64_t>({1, steps / 20, 10 * recipe.rows.validation_rows / (3 * step_rows)});
+      std::max<std::int64_t>({1, steps / 20, 10 * recipe.rows.validation_rows / thrice});
 }
 
 }  // namespace
@@ -115,25 +133,26 @@ std::int64_t recipe_vocab_size(std::int64_t bytes) {
 
 Recipe choose_recipe(const RecipeText& text, const RecipeWishes& wishes,
                      const RecipeMachine& machine) {
+  check(text, machine);
   Recipe recipe;
   for (auto tier = std::rbegin(kTiers); tier != std::rend(kTiers); ++tier) {
     const bool smallest = std::next(tier) == std::rend(kTiers);
     if (!smallest && text.training_tokens < tier->from_tokens) continue;
     recipe.model = model_of(*tier, text.vocab_size, wishes);
-    recipe.trainer = trainer_of(*tier, wishes);
+    recipe.trainer = trainer_of(*tier, recipe.model, wishes);
     const double in_time = kBudgetSeconds * tokens_per_second(recipe.model, machine.flops);
     const bool learns = in_time >= 0.5 * static_cast<double>(parameter_count(recipe.model));
     if (smallest || learns || wishes.own_width) break;
   }
   if (!wishes.own_batch) fit_into_memory(machine.memory, recipe);
-  const std::int64_t step_tokens =
-      recipe.trainer.batch * recipe.trainer.accumulate * recipe.model.context_length;
+  const std::int64_t step_rows = checked_mul(recipe.trainer.batch, recipe.trainer.accumulate);
+  const std::int64_t step_tokens = checked_mul(step_rows, recipe.model.context_length);
   const double speed = tokens_per_second(recipe.model, machine.flops);
   Schedule& schedule = recipe.trainer.schedule;
   schedule.steps = wishes.steps.value_or(choose_steps(text.training_tokens, speed, step_tokens));
   schedule.warmup = wishes.warmup.value_or(std::min<std::int64_t>(200, (schedule.steps + 9) / 10));
-  recipe.trainer.context_length = recipe.model.context_length;
-  recipe.seconds = static_cast<double>(schedule.steps * step_tokens) / speed;
+  check_trainer_options(recipe.trainer, recipe.model);
+  recipe.seconds = static_cast<double>(schedule.steps) * static_cast<double>(step_tokens) / speed;
   recipe.rows.repeat_share = wishes.repeat_share;
   recipe.rows.repeat_sentences = wishes.repeat_share > 0.0;
   choose_pauses(text.validation_tokens, recipe);
@@ -146,6 +165,9 @@ TrainRows recipe_rows(const std::shared_ptr<const TokenSource>& tokens, const Bp
           "the text has {} tokens for training, a row needs {}; more text or a shorter "
           "context_length helps",
           training_end, model.context_length + 1);
+  require(model.seed.has_value(), "recipe_rows: the model has no seed, by which rows are drawn");
+  require(rows.validation_rows >= 0, "recipe_rows: validation_rows ({}) must be >= 0",
+          rows.validation_rows);
   const std::optional<TokenId> first = bpe.find(kEndOfText);
   const auto fill = [first](const Windows& windows, std::int64_t number,
                             std::span<std::int64_t> ids) {
@@ -159,7 +181,7 @@ TrainRows recipe_rows(const std::shared_ptr<const TokenSource>& tokens, const Bp
   options.context_length = model.context_length;
   options.shuffle = true;
   options.drop_last = false;
-  options.seed = model.seed.value();
+  options.seed = *model.seed;
   options.repeated_rows = rows.repeat_share;
   if (rows.repeat_sentences) options.sentence_ends = sentence_ends(bpe);
   options.range = {0, training_end};
@@ -175,7 +197,7 @@ TrainRows recipe_rows(const std::shared_ptr<const TokenSource>& tokens, const Bp
   sources.validation = [fill, count = rows.validation_rows,
                         windows = std::make_shared<Windows>(tokens, options)](
                            std::int64_t number, std::span<std::int64_t> ids) {
-    fill(*windows, number * windows->count() / count, ids);
+    fill(*windows, checked_mul(number, windows->count()) / count, ids);
   };
   return sources;
 }

@@ -65,6 +65,25 @@ TEST(RecipeTest, what_is_wished_for_is_taken) {
   EXPECT_EQ(recipe.rows.validation_rows, 999 / recipe.model.context_length);
 }
 
+TEST(RecipeTest, what_cannot_be_is_refused_by_name) {
+  const auto refusal = [](const RecipeText& text, const RecipeWishes& wishes,
+                          const RecipeMachine& machine) {
+    return error_of([&] { choose_recipe(text, wishes, machine); });
+  };
+  EXPECT_EQ(refusal({512, -1, 0}, {}, {}),
+            "choose_recipe: training_tokens (-1) and validation_tokens (0) must be from 0 to 2^53");
+  EXPECT_EQ(refusal({512, 1, 1}, {}, {.memory = -1}),
+            "choose_recipe: flops (0) and memory (-1) must be >= 0, where 0 is unknown");
+  EXPECT_EQ(refusal({0, 1, 1}, {}, {}), "choose_recipe: vocab_size (0) must be > 0");
+  RecipeWishes no_rows;
+  no_rows.trainer = [](TrainerOptions& trainer) { trainer.batch = 0; };
+  EXPECT_EQ(refusal({512, 1, 1}, no_rows, {}),
+            "Trainer: batch (0) and accumulate (1) must be >= 1");
+  EXPECT_EQ(refusal({512, 1, 1}, no_rows, {.memory = 1}),
+            "Trainer: batch (0) and accumulate (1) must be >= 1");
+  EXPECT_NE(refusal({512, 1, 1}, {.steps = -1}, {}).find("must be >= 0"), std::string::npos);
+}
+
 // The letters a to z, over and over, as bytes.
 std::shared_ptr<const TokenSource> alphabet() {
   std::vector<TokenId> letters;
@@ -105,6 +124,15 @@ TEST(RecipeRowsTest, a_text_too_short_for_one_row_is_refused) {
   EXPECT_EQ(error_of([&] { recipe_rows(alphabet(), bpe, 8, kModel, {}); }),
             "the text has 8 tokens for training, a row needs 9; more text or a shorter "
             "context_length helps");
+}
+
+TEST(RecipeRowsTest, rows_without_a_seed_are_refused) {
+  const Bpe bpe(testing::byte_vocabulary(), {});
+  const GptOptions drawn{.vocab_size = 257, .context_length = 8};
+  EXPECT_EQ(error_of([&] { recipe_rows(alphabet(), bpe, 300, drawn, {}); }),
+            "recipe_rows: the model has no seed, by which rows are drawn");
+  EXPECT_EQ(error_of([&] { recipe_rows(alphabet(), bpe, 300, kModel, {.validation_rows = -1}); }),
+            "recipe_rows: validation_rows (-1) must be >= 0");
 }
 
 }  // namespace
