@@ -51,6 +51,7 @@ void bind_schedule(nb::module_& m);
 void bind_history(nb::module_& m);
 void bind_run_folder(nb::module_& m);
 void bind_trainer(nb::module_& m);
+void bind_recipe(nb::module_& m);
 
 // view
 void bind_recording(nb::module_& m);

@@ -46,6 +46,7 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_history(m);
   bind_run_folder(m);
   bind_trainer(m);
+  bind_recipe(m);
   bind_recording(m);
   bind_head_metrics(m);
   bind_head_picture(m);

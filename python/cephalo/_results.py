@@ -71,6 +71,13 @@ class TrainPass(NamedTuple):
     gradients: Any  # GptGradients: name -> array
 
 
+class TrainRows(NamedTuple):
+    """What recipe_rows gives."""
+
+    training: Any  # a RowSource
+    validation: Any  # a RowSource, or None
+
+
 class Generated(NamedTuple):
     """What gpt.generate returns."""
 

@@ -161,6 +161,19 @@ nb::dict options_dict(const GptOptions& options) {
   return named;
 }
 
+void change_options(GptOptions& options, const nb::dict& given, const char* function) {
+  nb::dict all = options_dict(options);
+  for (const auto [key, value] : given) {
+    if (!all.contains(key)) {
+      throw nb::type_error(format_text("{}: a Gpt has no option {}; there are {}", function,
+                                       nb::str(key).c_str(), option_names())
+                               .c_str());
+    }
+    all[key] = value;
+  }
+  options = options_from(nb::borrow<nb::args>(nb::make_tuple()), all);
+}
+
 std::string options_text(const GptOptions& checked) {
   GptOptions sizes;
   for_fields(sizes, [&]<typename Value>(const OptionField& field, Value& value) {

@@ -21,6 +21,9 @@ std::string option_names();  // "vocab_size, context_length, …"
 // Arguments that make the same model again.
 nanobind::dict options_dict(const GptOptions& options);
 
+// Those that are given, in place of the ones that are there.
+void change_options(GptOptions& options, const nanobind::dict& given, const char* function);
+
 // "vocab_size=61, …, positions='rotary'": sizes, positions, and what is not as it would be unsaid.
 std::string options_text(const GptOptions& checked);
 

@@ -27,24 +27,6 @@ namespace {
 constexpr const char* kName = "Windows";
 using Position = std::pair<std::int64_t, std::int64_t>;  // epoch, batch
 
-struct Source {
-  std::shared_ptr<const TokenSource> tokens;
-  Kind kind;
-};
-
-// A TokenFile, or ids in memory; of those the vocabulary may be left open.
-Source source_of(const nb::object& source, std::optional<std::int64_t> vocab_size) {
-  if (nb::isinstance<TokenFile>(source)) {
-    return {nb::cast<std::shared_ptr<TokenFile>>(source), kind_without_caller(DType::i64)};
-  }
-  const IdsIn ids(source, kName, "source");
-  std::vector<TokenId> tokens = ids.tokens();
-  const std::int64_t least =
-      tokens.empty() ? 1 : std::int64_t{1} + *std::max_element(tokens.begin(), tokens.end());
-  return {std::make_shared<TokensInMemory>(std::move(tokens), vocab_size.value_or(least)),
-          ids.kind()};
-}
-
 void construct(WindowsOfText* self, const nb::object& source, dim_t context_length, dim_t stride,
                dim_t batch, bool shuffle, bool drop_last, std::uint64_t seed,
                const std::string& order, std::pair<dim_t, dim_t> range, double repeated_rows,
@@ -62,7 +44,7 @@ void construct(WindowsOfText* self, const nb::object& source, dim_t context_leng
                               .repeat_least = repeat.first,
                               .repeat_most = repeat.second,
                               .sentence_ends = std::move(ends)};
-  const Source found = source_of(source, vocab_size);
+  const TokensIn found = tokens_in(source, vocab_size, kName, "source");
   new (self) WindowsOfText(found.tokens, options, found.kind);
 }
 
@@ -125,6 +107,19 @@ void bind_facts(nb::class_<WindowsOfText>& windows) {
 }
 
 }  // namespace
+
+TokensIn tokens_in(const nb::object& source, std::optional<std::int64_t> vocab_size,
+                   const char* function, const char* name) {
+  if (nb::isinstance<TokenFile>(source)) {
+    return {nb::cast<std::shared_ptr<TokenFile>>(source), kind_without_caller(DType::i64)};
+  }
+  const IdsIn ids(source, function, name);
+  std::vector<TokenId> tokens = ids.tokens();
+  const std::int64_t least =
+      tokens.empty() ? 1 : std::int64_t{1} + *std::max_element(tokens.begin(), tokens.end());
+  return {std::make_shared<TokensInMemory>(std::move(tokens), vocab_size.value_or(least)),
+          ids.kind()};
+}
 
 void bind_windows(nb::module_& m) {
   m.def(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "bindings/arrays/arrays.h"
@@ -16,5 +17,15 @@ struct WindowsOfText {
   std::shared_ptr<const Windows> windows;
   Kind kind;
 };
+
+// A corpus of the caller's, and whose arrays rows of it become.
+struct TokensIn {
+  std::shared_ptr<const TokenSource> tokens;
+  Kind kind;
+};
+
+// A TokenFile, or ids in memory; of those the vocabulary may be left open.
+TokensIn tokens_in(const nb::object& source, std::optional<std::int64_t> vocab_size,
+                   const char* function, const char* name);
 
 }  // namespace cephalo::python

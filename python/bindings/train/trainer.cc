@@ -14,6 +14,7 @@
 #include "bindings/arrays/ids.h"
 #include "bindings/bindings.h"
 #include "bindings/text/windows.h"
+#include "bindings/train/trainer_options.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/format.h"
 
@@ -39,21 +40,6 @@ void construct(TrainerOfGpt* self, const nb::object& model, const nb::object& ro
                                .clip = clip,
                                .max_skipped = max_skipped};
   new (self) TrainerOfGpt(model, rows, options);
-}
-
-nb::dict options_dict(const TrainerOptions& o) {
-  nb::dict named;
-  named["schedule"] = o.schedule;
-  named["batch"] = o.batch;
-  named["context_length"] = o.context_length;
-  named["accumulate"] = o.accumulate;
-  named["beta1"] = o.beta1;
-  named["beta2"] = o.beta2;
-  named["eps"] = o.eps;
-  named["weight_decay"] = o.weight_decay;
-  named["clip"] = o.clip;
-  named["max_skipped"] = o.max_skipped;
-  return named;
 }
 
 // Something that the trainer does while it has the model for itself.
@@ -145,6 +131,9 @@ Rows::Rows(nb::object source, const char* name) : source_(std::move(source)) {
 }
 
 RowSource Rows::source() const {
+  if (nb::isinstance<RowsOfRecipe>(source_)) {
+    return nb::cast<const RowsOfRecipe&>(source_).source;
+  }
   if (nb::isinstance<WindowsOfText>(source_)) {
     return [windows = nb::cast<const WindowsOfText&>(source_).windows](
                std::int64_t number, std::span<std::int64_t> ids) { windows->row(number, ids); };

@@ -8,8 +8,15 @@
 
 namespace cephalo::python {
 
-// Where rows come from: Windows, or a function of the row's number. It keeps what it was made
-// from; sources refer to it.
+// Rows that the library makes, for a trainer and as arrays of that kind.
+struct RowsOfRecipe {
+  RowSource source;
+  dim_t context_length;
+  Kind kind;
+};
+
+// Where rows come from: Windows, those of a recipe, or a function of the row's number. It keeps
+// what it was made from; sources refer to it.
 class Rows {
  public:
   Rows() = default;  // none
