@@ -43,16 +43,23 @@ const FileNames* names_in(const Has& has) {
   return nullptr;
 }
 
+// What a file calls its token embedding, in anybody's habit.
+std::vector<std::string> embedding_names() {
+  std::vector<std::string> all;
+  for (const FileNames* names : all_file_names()) {
+    all.push_back(file_name(*names, ModelPart::token_embedding));
+  }
+  return all;
+}
+
 // The parameters' file of a folder, under one kind of names.
 class GptFile {
  public:
   explicit GptFile(SafetensorsFile&& file) : file_(std::move(file)) {
     for (const Entry& entry : file_.entries()) entries_[entry.name] = &entry;
     names_ = names_in([&](const std::string& name) { return entries_.contains(name); });
-    require(names_ != nullptr,
-            "{}: is no GPT-2: it holds none of transformer.wte.weight, wte.weight and "
-            "tok_emb.weight",
-            file_.path());
+    require(names_ != nullptr, "{}: is not a GPT: it holds none of {}", file_.path(),
+            joined(embedding_names(), ", "));
   }
 
   std::string head_name() const { return file_name(*names_, ModelPart::head); }

@@ -228,6 +228,17 @@ TEST(GptFileTest, tensors_that_are_missing_extra_or_of_another_shape_are_named) 
   EXPECT_NE(error_of([&] { load_gpt(folder / "nowhere"); }).find("config.json"), std::string::npos);
 }
 
+TEST(GptFileTest, a_file_without_a_token_embedding_is_not_a_gpt) {
+  const Folder folder;
+  const Tensor numbers = Tensor::zeros({2, 2});
+  write_safetensors(folder / "model.safetensors", {{"numbers", numbers}}, {});
+  write_bytes(folder / "config.json", tiny_config());
+  EXPECT_EQ(error_of([&] { load_gpt(folder / ""); }),
+            (folder / "model.safetensors") +
+                ": is not a GPT: it holds none of tok_emb.weight, transformer.wte.weight, "
+                "wte.weight");
+}
+
 TEST(GptFileTest, not_finite_parameters_are_told_and_refused_when_strict) {
   const Folder folder;
   Gpt model(tiny_options());
