@@ -7,7 +7,7 @@ JOBS  := $(shell nproc)
 # It repeats itself, so that heads which look for repeats have something to find.
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
-.PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-long test-torch test-tokenizer \
+.PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-long test-torch test-tokenizer test-stranger \
         fuzz build wheel bench-peers bench-tokenizer bench docs fmt lint lint-all lint-files deps clean
 
 help: ## this list
@@ -83,6 +83,9 @@ wheel: ## build/wheels/*.whl, tried out in an empty virtual environment
 test-tokenizer: build ## against the tokenizers package (into .venv), with GPT-2's vocabulary; ARGS=FILE...
 	@tools/deps tokenizer
 	@.venv/bin/python tests/golden/compare_tokenizer.py $(ARGS)
+
+test-stranger: ## from a fresh clone to a text of one's own looked at, by the README's commands: builds anew
+	@python3 tests/stranger/path.py $(ARGS)
 
 bench: ## kernels against this machine's limits and dnnl_sgemm; ARGS=--runs 3 for the yardstick
 	@tools/deps build bench

@@ -147,7 +147,7 @@ def print_header(info, versions, options):
     print(f"float32; rounds {options.rounds}, runs {options.runs}; ratio = peer / cephalo, above 1 "
           "cephalo is faster")
     if options.quick:
-        print("QUICK: shrunken sizes, these are no measurements")
+        print("QUICK: shrunken sizes, these are not measurements")
 
 
 def print_table(results, options):

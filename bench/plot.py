@@ -125,7 +125,7 @@ def caption(report):
     info, versions = report["machine"], report["versions"]
     threads = f"{report['threads']} thread{'s' if report['threads'] > 1 else ''}"
     used = ", ".join(f"{name} {versions[name]}" for name in ("cephalo", "PyTorch"))
-    quick = "QUICK, no measurement: " if report["quick"] else ""
+    quick = "QUICK, not a measurement: " if report["quick"] else ""
     return f"{quick}{info['model']}, {threads}, float32, {used}, {info['date']}"
 
 

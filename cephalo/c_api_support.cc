@@ -65,14 +65,14 @@ static_assert(static_cast<int>(DType::i64) == CEPHALO_INT64);
 static_assert(static_cast<int>(DType::u8) == CEPHALO_UINT8);
 static_assert(static_cast<int>(DType::boolean) == CEPHALO_BOOL);
 DType dtype_of(int32_t dtype, const char* function, const char* argument) {
-  require_type(dtype >= CEPHALO_FLOAT32 && dtype <= CEPHALO_BOOL,
-               "{}: {} has dtype {}, which is none of cephalo's", function, argument, dtype);
+  require_type(dtype >= CEPHALO_FLOAT32 && dtype <= CEPHALO_BOOL, "{}: {} has the unknown dtype {}",
+               function, argument, dtype);
   return static_cast<DType>(dtype);
 }
 
 MutableTensorView view_of(const cephalo_tensor* t, const char* function, const char* argument) {
   const cephalo_tensor& tensor = not_null(t, function, argument);
-  require(tensor.rank >= 0 && tensor.rank <= 4, "{}: {} has rank {}, 0 to 4 is possible", function,
+  require(tensor.rank >= 0 && tensor.rank <= 4, "{}: {} has rank {}; 0 to 4 is supported", function,
           argument, tensor.rank);
   Shape shape;
   Strides strides;

@@ -115,7 +115,8 @@ void bench(const Flags& flags) {
 Verb add_bench(Command program) {
   auto flags = std::make_shared<Flags>();
   Command verb = program.add_subcommand("bench", "Measure this machine, and the kernels on it");
-  verb.add_option("--threads", flags->threads, "Beside one thread; default: all").type_name("N");
+  verb.add_option("--threads", flags->threads, "Threads to measure besides one; default: all")
+      .type_name("N");
   verb.add_flag("--quick", flags->quick, "Small sizes: what the table looks like, in seconds");
   verb.add_flag("--json", flags->json, "The same as JSON");
   verb.footer(

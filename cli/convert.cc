@@ -38,18 +38,18 @@ Verb add_convert(Command program) {
   Command verb = program.add_subcommand("convert", "Write a layer under the names of another form");
   verb.add_option("INPUT", flags->input, "The layer, .safetensors").required();
   verb.add_option("OUTPUT", flags->output, "Where it goes, .safetensors").required();
-  verb.add_option("--to", flags->form, "separate, raw, heads, linear, fused, torch or gpt2")
+  verb.add_option("--to", flags->form, "separate, raw, heads, linear, joined, torch or gpt2")
       .required()
       .type_name("FORM");
   flags->load.add_to(verb);
-  verb.add_flag("--with-mask", flags->with_mask, "Also the mask that PyTorch's classes hold");
-  verb.add_flag("--zero-bias", flags->zero_bias, "Zeros where the form always has biases");
+  verb.add_flag("--with-mask", flags->with_mask, "Also write the mask that PyTorch's classes hold");
+  verb.add_flag("--zero-bias", flags->zero_bias, "Write zeros where the form always has biases");
   verb.add_flag("--allow-rotary", flags->allow_rotary,
                 "Rotary positions go into the metadata, which only cephalo reads");
   verb.add_flag("--force", flags->force, "Replace a file that exists");
   verb.footer(
       "No tensor is invented or dropped: a conversion loses nothing or is refused.\n"
-      "Of a layer of a model's folder config.json says the heads and the positions.\n"
+      "For a layer in a model's folder, config.json gives the heads and the positions.\n"
       "Examples:\n"
       "  cephalo convert layer.safetensors joined.safetensors --to joined\n"
       "  cephalo convert model.safetensors book.safetensors --to separate --prefix h.0.");

@@ -97,8 +97,8 @@ void say_what_is_cut(const Gpt& model, dim_t prompt_tokens) {
   const dim_t seen = tokens_seen(model.options(), prompt_tokens);
   if (seen == prompt_tokens) return;
   const std::string line = format_text(
-      "warning: the prompt has {} tokens and the model's context_length is {}: it goes on from the "
-      "last {} of them\n",
+      "warning: the prompt has {} tokens and the model's context_length is {}; only the last {} "
+      "are used\n",
       prompt_tokens, model.options().context_length, seen);
   static_cast<void>(std::fputs(line.c_str(), stderr));
 }
@@ -138,31 +138,29 @@ void generate_text(const Flags& flags) {
 Verb add_generate(Command program) {
   auto flags = std::make_shared<Flags>();
   Command verb = program.add_subcommand("generate", "Continue a text with a GPT");
-  flags->prompt.add_to(verb, "PROMPT", "The text to continue; -: from stdin");
+  flags->prompt.add_to(verb, "PROMPT", "The text to continue; - reads it from stdin");
   flags->model.add_to(verb);
-  verb.add_option("--new-tokens", flags->new_tokens, "At most so many")
+  verb.add_option("--new-tokens", flags->new_tokens, "At most this many")
       .type_name("N")
       .show_default();
   Flag greedy = verb.add_flag("--greedy", flags->greedy,
-                              "Always the likeliest token: nothing of the next five");
+                              "Always the likeliest token; not with the next five");
   const auto sampling = [&](const char* name, std::string& value, const char* type,
                             const char* help) {
     verb.add_option(name, value, help).type_name(type).show_default().excludes(greedy);
   };
   sampling("--temperature", flags->temperature, "T", "0: always the likeliest; 1: as trained");
-  sampling("--top-k", flags->top_k, "K", "Only from the k likeliest; 0: from all");
-  sampling("--top-p", flags->top_p, "P", "Only from the likeliest that together reach P");
+  sampling("--top-k", flags->top_k, "K", "Sample from the K likeliest; 0: from all");
+  sampling("--top-p", flags->top_p, "P", "Sample from the likeliest that together reach P");
   sampling("--repetition-penalty", flags->repetition_penalty, "X",
-           "Tokens that just came are less likely; 1: as likely as before");
+           "Makes recent tokens less likely; 1: no change");
   sampling("--repetition-window", flags->repetition_window, "N",
-           "How many tokens back that looks; 0: at all");
+           "How many recent tokens that covers; 0: all");
   verb.add_option("--seed", flags->seed, "The same seed gives the same text")
       .type_name("N")
       .show_default();
-  verb.add_flag("--past-end", flags->past_end, "Go on where the model ends the text");
-  verb.add_option("--threads", flags->threads, "0: one for each core")
-      .type_name("N")
-      .show_default();
+  verb.add_flag("--past-end", flags->past_end, "Continue where the model ends the text");
+  verb.add_option("--threads", flags->threads, "0: one per core").type_name("N").show_default();
   verb.footer(
       "Examples:\n"
       "  cephalo generate \"The cat sat on\"\n"

@@ -33,20 +33,20 @@ void GradcheckFlags::add_to(Command verb) {
   number("--tokens", tokens, "Queries and keys; default 6");
   number("--kv-tokens", kv_tokens, "Keys; default: --tokens. With --layer: cross attention");
   number("--num-heads", num_heads, "Query heads; default 4");
-  number("--num-kv-heads", num_kv_heads, "Key and value heads; default: as many");
+  number("--num-kv-heads", num_kv_heads, "Key and value heads; default: --num-heads");
   number("--v-dim", v_dim, "Width of a value; default: that of a query");
   verb.add_option("--mask", mask, "'causal() & window(3, 0)', none; default causal()")
       .type_name("WORDS");
   number("--dropout", dropout, "Probability that a weight is dropped; default 0");
-  number("--seed", seed, "Of the inputs, dropout and directions; default 0");
+  number("--seed", seed, "Seed of inputs, dropout and directions; default 0");
   verb.add_option("--engine", engine, "automatic, reference or fused").type_name("NAME");
   number("--eps", eps, "Step of the differences; default 1e-6");
   number("--atol", atol, "Error allowed everywhere; default 1e-5");
-  number("--rtol", rtol, "Error allowed beside the size of the gradient; default 1e-3");
+  number("--rtol", rtol, "Error allowed relative to the gradient; default 1e-3");
   verb.add_flag("--fast", fast, "Random directions instead of every element");
   verb.add_flag("--json", json, "The same as JSON");
 
-  const char* attend = "Of attend";
+  const char* attend = "For attend";
   number("--q-tokens", q_tokens, "Queries; default: --tokens").group(attend);
   number("--head-dim", head_dim, "Width of a query; default 8").group(attend);
   verb.add_option("--bias", bias, "A random bias with these axes: batch,heads,q,k")
@@ -54,7 +54,7 @@ void GradcheckFlags::add_to(Command verb) {
       .group(attend);
   number("--softcap", softcap, "Scores become c tanh(scores / c)").group(attend);
 
-  const char* layers = "Of a layer";
+  const char* layers = "For a layer";
   verb.add_flag("--layer", layer, "A MultiHeadAttention: x and every parameter").group(layers);
   number("--d-in", d_in, "Width into it; default 24").group(layers);
   number("--d-out", d_out, "Width out of it; default 24").group(layers);

@@ -171,7 +171,8 @@ Verb add_inspect(Command program) {
       program.add_subcommand("inspect", "What is inside a file of tensors or a model's folder");
   verb.add_option("FILE", flags->file, "A .safetensors or .npy file, or the folder of a model")
       .required();
-  verb.add_option("--prefix", flags->prefix, "Only names that begin so: h.0.").type_name("TEXT");
+  verb.add_option("--prefix", flags->prefix, "Only names that begin with this, such as h.0.")
+      .type_name("TEXT");
   verb.add_flag("--json", flags->json, "The same as JSON");
   verb.footer(
       "Examples:\n"

@@ -17,13 +17,15 @@ constexpr std::int64_t kLongest = std::int64_t{1} << 40;
 }  // namespace
 
 void LayerFlags::add_to(Command verb) {
-  verb.add_option("--num-heads", num_heads_, "Heads, where neither the file nor config.json says")
+  verb.add_option("--num-heads", num_heads_,
+                  "Heads, if neither the file nor config.json gives them")
       .type_name("N");
   verb.add_option("--num-kv-heads", num_kv_heads_, "Key and value heads").type_name("N");
   verb.add_option("--context-length", context_length_, "Longest input").type_name("N");
   verb.add_flag("--causal", causal_, "The future is hidden");
   verb.add_flag("--bidirectional", bidirectional_, "Nothing is hidden");
-  verb.add_option("--prefix", prefix_, "One layer of a bigger file: h.0.").type_name("TEXT");
+  verb.add_option("--prefix", prefix_, "One layer of a larger file, such as h.0.")
+      .type_name("TEXT");
   verb.add_flag("--strict", strict_, "NaN among the parameters is an error");
   verb.add_flag("--allow-extra", allow_extra_, "Ignore tensors that do not belong to the layer");
 }
@@ -73,11 +75,12 @@ MultiHeadAttention load_with_warnings(const std::string& path, const LoadOptions
 
 void check_output(const std::string& output, const std::string& input) {
   if (output == "-") {
-    throw UsageError("'-' is no place for a file of numbers; name a file (./- is one)");
+    throw UsageError("'-' is not a file name here; ./- is one");
   }
   std::error_code ignored;
   if (std::filesystem::equivalent(output, input, ignored)) {
-    throw UsageError(format_text("{}: is the input; write somewhere else", printable(output)));
+    throw UsageError(
+        format_text("{}: is also the input; choose another output", printable(output)));
   }
 }
 

@@ -40,8 +40,8 @@ Selection selection_of(const Flags& flags, const GptOptions& model) {
   }
   if (!flags.head.empty()) {
     if (!chosen.layer) {
-      throw UsageError(format_text("--head: say of which layer too, with --layer 0 to {}",
-                                   model.num_layers - 1));
+      throw UsageError(
+          format_text("--head: needs a layer too, --layer 0 to {}", model.num_layers - 1));
     }
     chosen.head = parse_integer("--head", flags.head, 0, model.num_heads - 1);
   }
@@ -52,7 +52,7 @@ void check_picture(const char* flag, const std::string& path, const char* ending
                    const Flags& flags) {
   if (path.empty()) return;
   if (!flags.token.empty()) {
-    throw UsageError(format_text("{}: shows heads, not one token; leave --token out", flag));
+    throw UsageError(format_text("{}: shows heads, not one token; omit --token", flag));
   }
   if (!path.ends_with(ending)) {
     throw UsageError(
@@ -62,7 +62,7 @@ void check_picture(const char* flag, const std::string& path, const char* ending
 
 void check_flags(const Flags& flags) {
   if (!flags.token.empty() && !flags.head.empty()) {
-    throw UsageError("--token: shows its row in every head; leave --head out");
+    throw UsageError("--token: shows its row in every head; omit --head");
   }
   check_picture("--png", flags.png, ".png", flags);
   check_picture("--svg", flags.svg, ".svg", flags);
@@ -86,20 +86,18 @@ dim_t find_token(const LookReport& report, const std::string& wanted) {
     known += (k == 0 ? "" : " ") + report.tokens[k].label;
   }
   if (report.tokens.size() > kShown) known += " ...";
-  throw UsageError(
-      format_text("--token: '{}' is no token of the text, nor an index from 0 to {}; "
-                  "its tokens are: {}",
-                  wanted, report.tokens.size() - 1, known));
+  throw UsageError(format_text(
+      "--token: '{}' is neither a token of the text nor an index from 0 to {}; its tokens are: {}",
+      wanted, report.tokens.size() - 1, known));
 }
 
 void check_text(const std::string& text, const Flags& flags, const TextModel& model) {
   const std::vector<std::int64_t> ids = model.encode(text, !flags.no_begin);
-  if (ids.empty()) throw UsageError("TEXT: is empty, and no token was put before it");
+  if (ids.empty()) throw UsageError("TEXT: is empty, and no token was prepended");
   const dim_t longest = model.gpt.options().context_length;
   if (std::ssize(ids) > longest) {
     throw UsageError(
-        format_text("TEXT: {} tokens are more than {} can look at once ({}); take a "
-                    "part of it",
+        format_text("TEXT: {} tokens are more than {} reads at once ({}); use a part of it",
                     ids.size(), model.name, longest));
   }
 }
@@ -179,7 +177,7 @@ Verb add_look(Command program) {
                           const char* help) {
     verb.add_option(name, value, help).type_name(type).show_default();
   };
-  option("--layer", flags->layer, "N", "The same for the heads of this layer");
+  option("--layer", flags->layer, "N", "The maps and numbers of this layer's heads");
   option("--head", flags->head, "N", "With --layer: this head in full, weight by weight");
   verb.add_flag("--all", flags->all, "Every head: its map, its numbers, its links");
   option("--token", flags->token, "TOKEN", "What this token looks at in every head; or its index");
@@ -189,15 +187,15 @@ Verb add_look(Command program) {
   verb.add_flag("--force", flags->force, "Replace FILE if it exists");
   verb.add_flag("--json", flags->json, "The same as JSON; --all and --layer add the weights");
   verb.add_flag("--no-begin", flags->no_begin,
-                "Do not put the token that begins a text, <|endoftext|>, before it");
-  option("--seed", flags->seed, "N", "Of the random tokens that heads are probed with");
-  option("--threads", flags->threads, "N", "0: one for each core");
+                "Do not prepend <|endoftext|>, the token that starts a text");
+  option("--seed", flags->seed, "N", "Seed of the random tokens that probe the heads");
+  option("--threads", flags->threads, "N", "0: one per core");
   verb.footer(
       "A label names a pattern of a head's weights, not its effect on the output.\n"
       "  previous   looks at the token before           (mean weight on this text)\n"
       "  sink       looks at the first token\n"
       "  current    looks at itself\n"
-      "  diffuse    looks at everything alike           (entropy over its largest possible)\n"
+      "  diffuse    looks at all tokens equally         (entropy over its largest possible)\n"
       "  induction  looks at what followed the same token earlier\n"
       "  duplicate  looks at the same token earlier     (both on random tokens, repeated)\n"
       "Examples:\n"

@@ -96,7 +96,7 @@ std::string metrics_table(const LookReport& report, const HeadReport& head) {
   out += score_line("current", m.current, "on itself");
   out += score_line("duplicate", m.duplicate, "on the same token earlier, in rows that have one");
   out += score_line("induction", m.induction, "on what followed the same token earlier");
-  out += score_line("entropy", m.entropy, "from 0, one token alone, to 1, all alike");
+  out += score_line("entropy", m.entropy, "(0 = one token alone, 1 = all tokens equally)");
   out += format_text("  {:<18} {:.2f}  tokens that it looks at\n", "effective tokens",
                      m.effective_tokens);
   out += format_text("  {:<18} {:.3f} largest weight of a row\n", "confidence", m.confidence);

@@ -88,16 +88,15 @@ std::string next_tokens(const LookReport& report, const TerminalStyle& style) {
   return out;
 }
 
-std::string notes(const LookReport& report, const TerminalStyle& style) {
-  const auto width = static_cast<std::size_t>(style.width);
-  if (!report.probe) {
-    return wrapped(kDisclaimer, width) +
-           wrapped("Induction and duplicate need a context of 51 tokens to be probed for.", width);
-  }
-  const std::string probe =
-      format_text("Induction and duplicate come from {} random tokens, twice; {} draws, seed {}.",
-                  report.probe->length, report.probe->draws, report.probe->seed);
-  return wrapped(kDisclaimer, width) + wrapped(probe, width);
+// Where the scores of induction and duplicate come from.
+std::string probe_note(const LookReport& report, const TerminalStyle& style) {
+  const std::string note =
+      report.probe ? format_text(
+                         "Induction and duplicate are measured on {} random tokens, given "
+                         "twice; {} draws, seed {}.",
+                         report.probe->length, report.probe->draws, report.probe->seed)
+                   : "Induction and duplicate need a context of 51 tokens to be measured.";
+  return wrapped(note, static_cast<std::size_t>(style.width));
 }
 
 std::string labels_in_words(const HeadReport& head) {
@@ -132,13 +131,12 @@ std::string look_at_model(const LookReport& report, const TerminalStyle& style) 
   const auto width = static_cast<std::size_t>(style.width);
   const std::vector<const HeadReport*> shown =
       heads_to_show(report, maps_in_a_row(report, style.width));
-  std::string out = headline(report, style) + "\n" + token_table(report, style) + "\n";
+  std::string out = headline(report, style) + token_table(report, style) + "\n";
   out += what_one_sees(report, style) + "\n";
-  out += map_caption(report, std::ssize(shown), style) + "\n" + draw_maps(report, shown, style);
+  out += map_caption(report, std::ssize(shown), style) + draw_maps(report, shown, style);
   out += letter_table(report, style) + label_lines(report, style) + "\n" +
          next_tokens(report, style) + "\n";
-  out += notes(report, style);
-  return out +
+  return out + wrapped(kDisclaimer, width) +
          wrapped("next: --all (every map), --layer 0 --head 0, --token WORD, --png FILE, --json",
                  width);
 }
@@ -160,11 +158,12 @@ std::string look_at_heads(const LookReport& report, std::optional<dim_t> layer,
   out += table + "\n" +
          wrapped(
              "Mean weight on the token before (previous), the first (sink) and itself (current); "
-             "duplicate and induction on the probe and on this text; entropy from 0, one token "
-             "alone, to 1, all alike, and as a number of tokens; the largest weight of a row; how "
+             "duplicate and induction on the probe and on this text; entropy (0 = one token alone, "
+             "1 = all tokens equally), and as a number of tokens; the largest weight of a row; how "
              "many tokens back it looks.",
              static_cast<std::size_t>(style.width));
-  return out + notes(report, style);
+  return out + wrapped(kDisclaimer, static_cast<std::size_t>(style.width)) +
+         probe_note(report, style);
 }
 
 std::string look_at_token(const LookReport& report, dim_t token, std::optional<dim_t> layer,

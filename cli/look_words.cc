@@ -125,9 +125,11 @@ std::string links_line(const LookReport& report, const std::vector<Link>& strong
 }
 
 std::string what_one_sees(const LookReport& report, const TerminalStyle& style) {
-  std::string text =
-      "Each map is one head: a row is a token, and its cells show how much it looks at each token "
-      "up to itself. ";
+  std::string text = format_text(
+      "Each map is one head: a row is a token, and the {} a cell, the more it looks at the token "
+      "of "
+      "that column. ",
+      style.colours != ColourDepth::none ? "brighter" : "denser");
   std::vector<std::string> seen;
   for (const HeadLabel label : kHeadLabels) {
     if (label == HeadLabel::sink || label == HeadLabel::diffuse) continue;
@@ -136,7 +138,7 @@ std::string what_one_sees(const LookReport& report, const TerminalStyle& style) 
     seen.push_back(format_text("{}{} {}", place_name(*examples.front().head),
                                seen.empty() ? " looks" : "", in_words(label)));
   }
-  text += seen.empty() ? "No pattern that has a name stands out here" : "Here " + listed(seen);
+  text += seen.empty() ? "No named pattern stands out here" : "Here " + listed(seen);
   if (!report.predictions.empty()) {
     const LookPrediction& next = report.predictions.front();
     text += format_text("; the likeliest next token is {} ({:.0f} %)", in_quotes(next.token.piece),
@@ -158,7 +160,7 @@ std::string label_lines(const LookReport& report, const TerminalStyle& style) {
                     static_cast<std::size_t>(style.width)) +
            "\n" + links_of(report, examples.front(), label, style);
   }
-  return out.empty() ? "no head shows a pattern that has a name here\n" : out;
+  return out.empty() ? "no head shows a named pattern here\n" : out;
 }
 
 }  // namespace cephalo::cli

@@ -17,6 +17,7 @@
 #include "cephalo/core/format.h"
 #include "cephalo/core/version.h"
 #include "cli/command.h"
+#include "cli/option_hints.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 
@@ -93,7 +94,7 @@ std::string unknown_word(Command command, bool is_program, const std::string& wr
                                           printable(wrong));
   if (!nearest.empty()) return format_text("{} (did you mean {}?)", unknown, nearest);
   if (!is_verb) return unknown;
-  return format_text("{}; there are {}", unknown, joined(known_names(command, false), ", "));
+  return format_text("{}; the commands are {}", unknown, joined(known_names(command, false), ", "));
 }
 
 // "cephalo look The cat" -> how it was meant, where a verb takes one text; "" elsewhere
@@ -129,7 +130,7 @@ std::string usage_message(Command program, const Wish& wish) {
     return unknown_word(command, verbs.empty(), extras.front()) + text_in_quotes(command, extras);
   }
   if (wish.something_missing && verbs.empty()) {
-    return "say what to do, for example: cephalo look \"The cat sat on the mat\"";
+    return "no command given; try: cephalo look \"The cat sat on the mat\"";
   }
   std::string text = wish.message;
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -163,7 +164,7 @@ int run(int argc, char** argv) {
       "  cephalo look \"The cat sat on the mat\"    what every head of a trained model looks at\n"
       "  cephalo trace                            the six steps on \"The cat sat on the mat\"\n"
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
-      "  cephalo tour                             why it is built so, in numbers\n"
+      "  cephalo tour                             why it is built this way, in numbers\n"
       "  cephalo inspect layer.safetensors        names, shapes, form, NaNs\n"
       "  cephalo run layer.safetensors x.npy -o y.npy\n"
       "  cephalo train book.txt                   a small GPT of your own\n"
@@ -213,7 +214,7 @@ int main(int argc, char** argv) {
   } catch (const cephalo::cli::UsageError& error) {
     return complain(error.what(), cephalo::cli::kBadUsage);
   } catch (const cephalo::Error& error) {
-    return complain(error.what(), cephalo::cli::kBadData);
+    return complain(cephalo::cli::with_flags(error.what()), cephalo::cli::kBadData);
   } catch (const std::bad_alloc&) {
     return complain("out of memory", cephalo::cli::kBadData);
   } catch (const std::exception& error) {

@@ -12,17 +12,18 @@ namespace cephalo::cli {
 
 void ModelFlags::add_to(Command verb) {
   verb.add_option("--model", folder,
-                  "Folder with config.json, model.safetensors, vocab.json and merges.txt; without "
-                  "it the built-in model")
+                  "Folder with config.json, model.safetensors, vocab.json and merges.txt; default: "
+                  "the built-in model")
       .type_name("FOLDER");
-  verb.add_flag("--allow-extra", allow_extra, "Ignore what the model has no place for");
+  verb.add_flag("--allow-extra", allow_extra,
+                "Ignore tensors and keys that the model does not have");
   verb.add_flag("--strict", strict, "NaN or infinity in a parameter is an error");
 }
 
 TextModel ModelFlags::load() const {
   if (folder.empty()) {
     if (!has_builtin_model()) {
-      throw UsageError("--model: say which model; this program was built without one of its own");
+      throw UsageError("--model: no model given, and this program was built without one");
     }
     return builtin_model();
   }

@@ -57,7 +57,7 @@ double parse_positive(const std::string& flag, const std::string& text) {
 double parse_tolerance(const std::string& flag, const std::string& text) {
   double value = 0.0;
   if (!parse_whole(text, value) || !std::isfinite(value) || !(value >= 0.0)) {
-    throw UsageError(format_text("{}: '{}' is not a number from 0 on", flag, text));
+    throw UsageError(format_text("{}: '{}' is not a number from 0 up", flag, text));
   }
   return value;
 }

@@ -32,8 +32,8 @@ void print_presets() {
 Verb add_presets(Command program) {
   Command verb = program.add_subcommand("presets", "The sizes of GPT-2 and GPT-3, by name");
   verb.footer(
-      "The numbers are those of the papers, but for two in GPT-3's that do not multiply: 24 heads\n"
-      "of 128 in a width of 2048 are 16 here, and a width of 5140 is 5120.\n"
+      "The numbers are the papers' own, except for two of GPT-3's that do not multiply out:\n"
+      "24 heads of 128 in a width of 2048 are 16 here, and a width of 5140 is 5120.\n"
       "Example:\n"
       "  cephalo trace --preset gpt2-xl");
   return [] { print_presets(); };

@@ -49,18 +49,18 @@ std::string without_last_line_end(std::string text) {
 void TextInput::add_to(Command verb, const char* name, const char* help) {
   verb_ = verb;
   option_ = verb.add_option(name, text_, help);
-  verb.add_option("--file", file_, "Take it from this file").type_name("FILE");
+  verb.add_option("--file", file_, "Read it from this file").type_name("FILE");
 }
 
 std::string TextInput::read() const {
   const bool given = option_->given();
   if (given && !file_.empty()) {
     throw UsageError(
-        format_text("--file: a {} is given too; one of them is enough", option_->name()));
+        format_text("--file: {} is also given; use only one of them", option_->name()));
   }
   if (!given && file_.empty()) {
     throw UsageError(
-        format_text("say a {}, - for stdin, or a file with --file; see cephalo {} --help",
+        format_text("no {} given; pass one, - for stdin, or --file FILE; see cephalo {} --help",
                     option_->name(), verb_->name()));
   }
   if (!given) return without_last_line_end(all_of_file(file_));

@@ -28,8 +28,9 @@ struct Flags {
 std::string text_of(const Flags& flags) {
   const bool given = flags.text_option->given();
   if (given != flags.file.empty()) {
-    throw UsageError(given ? "--file: a TEXT is given too; one of them is enough"
-                           : "say a TEXT, or a file with --file; see cephalo tokenize --help");
+    throw UsageError(given
+                         ? "--file: TEXT is also given; use only one of them"
+                         : "no TEXT given; pass one, or --file FILE; see cephalo tokenize --help");
   }
   if (given) return flags.text;
   const InputFile file(flags.file);
@@ -82,7 +83,7 @@ std::vector<TokenId> parse_ids(const std::string& text) {
     if (error != std::errc() || rest != text.data() + end) {
       const std::string word = text.substr(at, std::min<std::size_t>(end - at, 40));
       throw UsageError(
-          format_text("--decode: '{}' is no token id (id {} of the list)", word, ids.size()));
+          format_text("--decode: '{}' is not a token id (id {} of the list)", word, ids.size()));
     }
     ids.push_back(id);
     at = text.find_first_not_of(kBetween, end);
@@ -112,13 +113,13 @@ Verb add_tokenize(Command program) {
       program.add_subcommand("tokenize", "Text to token ids and back; learn a vocabulary");
   flags->text_option =
       verb.add_option("TEXT", flags->text, "What to tokenise, or ids for --decode");
-  verb.add_option("--file", flags->file, "Take it from this file").type_name("FILE");
+  verb.add_option("--file", flags->file, "Read it from this file").type_name("FILE");
   flags->vocabulary.add_to(verb);
-  verb.add_flag("--special", flags->special, "Special tokens as <|endoftext|> in the text count");
+  verb.add_flag("--special", flags->special, "Read special tokens such as <|endoftext|> as tokens");
   verb.add_flag("--decode", flags->decode, "From ids to text: exactly its bytes");
   verb.add_flag("--json", flags->json, "The same as JSON; pieces as in vocab.json");
   verb.footer(
-      "The text \"train\" is said behind all flags: cephalo tokenize --vocab FOLDER -- train\n"
+      "To tokenise the word train, put it after --: cephalo tokenize --vocab FOLDER -- train\n"
       "Examples:\n"
       "  cephalo tokenize train corpus.txt --vocab-size 4096 -o vocabulary\n"
       "  cephalo tokenize \"The cat sat on the mat\" --vocab vocabulary\n"

@@ -24,7 +24,7 @@ BpeTrainOptions parse(const Flags& flags) {
   BpeTrainOptions options;
   options.special_tokens = flags.special;
   for (const std::string& token : flags.special) {
-    if (token.size() < 2) throw UsageError("--special-token: one that is shorter than two bytes");
+    if (token.size() < 2) throw UsageError("--special-token: must have at least two bytes");
   }
   const auto least = 256 + static_cast<std::int64_t>(flags.special.size());
   options.vocab_size = parse_integer("--vocab-size", flags.vocab_size, least, 1'000'000);
@@ -92,7 +92,7 @@ void train(const Flags& flags) {
                         static_cast<double>(all_bytes) / static_cast<double>(tokens));
   }
   if (bpe.vocab_size() < options.vocab_size) {
-    line += format_text("\nfewer than {}: no other pair is met {} times", options.vocab_size,
+    line += format_text("\nfewer than {}: no other pair occurs {} times", options.vocab_size,
                         options.min_count);
   }
   print(line + "\n");

@@ -36,7 +36,7 @@ std::string overview() {
     out += format_text("  {:<24} {}\n", format_text("cephalo tour {}", stop.name), stop.about);
   }
   out += "  cephalo look TEXT        what the heads of a trained model look at\n";
-  return out + "\ndocs/tour.md goes the same way, with explanations.\n";
+  return out + "\ndocs/tour.md takes the same path, with explanations.\n";
 }
 
 void tour(const std::string& wanted) {
@@ -59,7 +59,7 @@ void tour(const std::string& wanted) {
 Verb add_tour(Command program) {
   auto wanted = std::make_shared<std::string>();
   Command verb = program.add_subcommand("tour", "Why attention is built as it is, in numbers");
-  verb.add_option("NAME", *wanted, "One table of the tour; without it, what there is");
+  verb.add_option("NAME", *wanted, "One table of the tour; default: the list of them");
   verb.footer("Examples:\n  cephalo tour\n  cephalo tour scale");
   return [wanted] { tour(*wanted); };
 }

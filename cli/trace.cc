@@ -88,7 +88,7 @@ void check_picture(const Flags& flags, int rung) {
                                    rung, kFirstSplit, kPipeline));
     }
     if (given && (flags.json || flags.explain)) {
-      throw UsageError(format_text("{}: goes with neither --json nor --explain", flag));
+      throw UsageError(format_text("{}: cannot be combined with --json or --explain", flag));
     }
   }
   if (!flags.svg.empty() && !flags.svg.ends_with(".svg")) {
@@ -151,7 +151,7 @@ void say_memory(dim_t numbers) {
 EmbeddedText read_text(const Flags& flags, const MultiHeadAttentionOptions& options,
                        TorchGenerator& generator, TraceRun& run) {
   run.text = printable(flags.text);
-  if (split_words(flags.text).empty()) throw UsageError("--text: there is no word in it");
+  if (split_words(flags.text).empty()) throw UsageError("--text: has no word in it");
   EmbeddedText embedded = embed_text(flags.text, options.d_in, options.context_length, generator);
   for (const std::string& token : embedded.tokens) run.tokens.push_back(printable(token));
   return embedded;
@@ -191,7 +191,7 @@ HeadSplit split_of(const Flags& flags, const MultiHeadAttentionOptions& o, Trace
   HeadSplit split;
   if (flags.input.empty()) {
     for (const std::string& word : split_words(flags.text)) run.tokens.push_back(printable(word));
-    if (run.tokens.empty()) throw UsageError("--text: there is no word in it");
+    if (run.tokens.empty()) throw UsageError("--text: has no word in it");
   }
   MultiHeadAttentionOptions options = o;
   if (!flags.input.empty()) split.batch = read_input(flags, options, run).dim(0);
@@ -302,7 +302,9 @@ Verb add_trace(Command program) {
   verb.add_flag("--qkv-bias", flags->qkv_bias, "Biases in the q, k and v projections");
   verb.add_option("--form", flags->form, "Rung 2: separate (Linear) or raw (rand matrices)")
       .type_name("FORM");
-  verb.add_option("--seed", flags->seed, "As torch.manual_seed").type_name("N").show_default();
+  verb.add_option("--seed", flags->seed, "Seed, as in torch.manual_seed")
+      .type_name("N")
+      .show_default();
   verb.add_flag("--train", flags->train, "Training mode: dropout is applied");
   verb.add_option("--head", flags->head, "The head to look at").type_name("N").show_default();
   verb.add_flag("--explain", flags->explain, "What happens in each step, why, and its effect");
@@ -317,7 +319,7 @@ Verb add_trace(Command program) {
       "  cephalo trace --rung 2 --d-in 3 --d-out 2 --context-length 6 --explain\n"
       "  cephalo trace --preset gpt2-xl --json > steps.json\n"
       "  cephalo trace --picture\n"
-      "Rung 1 shows the book's sentence and its three numbers a token unless you say otherwise.\n"
+      "Rung 1 shows the book's sentence and its three numbers per token by default.\n"
       "In JSON null stands for -inf: a hidden score.");
   return [flags, text] {
     flags->text_given = text.given();

@@ -91,8 +91,8 @@ void check_memory(const TrainPlan& plan) {
   const std::int64_t there = available_memory();
   if (there == 0 || needed <= there) return;
   throw Error(Error::Kind::memory,
-              format_text("train: needs {}, this machine has {} to give; a smaller --batch with "
-                          "more --accumulate takes less",
+              format_text("train: needs {}, but only {} is available; a smaller --batch with a "
+                          "larger --accumulate needs less",
                           in_bytes(needed), in_bytes(there)));
 }
 
@@ -146,7 +146,7 @@ void go_on(Run& run, std::int64_t report_every) {
     return;
   }
   const int signal = StopSignals::caught();
-  print(format_text("stopped: {} has step {} of {}; cephalo train --resume --out {} goes on\n",
+  print(format_text("stopped: {} has step {} of {}; cephalo train --resume --out {} continues\n",
                     printable(run.folder.checkpoint(done)), done, steps, printable(path)));
   throw ExitStatus{StopSignals::exit_status(signal)};
 }
@@ -187,13 +187,13 @@ std::int64_t choose_checkpoint(RunFolder& folder, bool previous) {
     } catch (const Error& error) {
       if (!previous) {
         const std::string way_out =
-            steps.empty() ? "" : format_text("; --previous goes on from step {}", steps.back());
+            steps.empty() ? "" : format_text("; --previous continues from step {}", steps.back());
         throw Error(error.kind(), error.what() + way_out);
       }
       print(format_text("{}\n", printable(error.what())));
       if (steps.empty()) throw Error(error.kind(), folder.path() + ": no checkpoint can be read");
       folder.set_aside(step);
-      print(format_text("goes on from step {} instead\n", steps.back()));
+      print(format_text("continuing from step {} instead\n", steps.back()));
     }
   }
   throw Error(Error::Kind::io, folder.path() + ": has no checkpoint");
@@ -220,7 +220,7 @@ void resume(const TrainFlags& flags, RunFolder& folder) {
   print(format_text("resumes at step {} of {}\n", step, plan.trainer.schedule.steps));
   if (summary.isa != name(current_isa())) {
     print(
-        format_text("the checkpoint was computed with {}, this machine goes on with {}: last "
+        format_text("the checkpoint was computed with {}, this machine continues with {}: the last "
                     "digits will differ\n",
                     printable(summary.isa), name(current_isa())));
   }
@@ -239,32 +239,32 @@ void train(const TrainFlags& flags) {
   if (!flags.threads.empty()) {
     set_threads(static_cast<int>(parse_integer("--threads", flags.threads, 1, kMostThreads)));
   }
-  if (flags.previous && !flags.resume) throw UsageError("--previous belongs to --resume");
+  if (flags.previous && !flags.resume) throw UsageError("--previous needs --resume");
   if (flags.files.empty() && !flags.resume) {
-    throw UsageError("say what to learn from: cephalo train FILE");
+    throw UsageError("no text given; try: cephalo train FILE");
   }
   const std::string out = choose_folder(flags);
   if (!flags.resume) check_train_flags(flags);
   check_texts(flags);
   const bool there = std::filesystem::exists(out);
   if (flags.resume && !there && flags.files.empty()) {
-    throw Error(Error::Kind::io, out + ": there is no such folder to resume");
+    throw Error(Error::Kind::io, out + ": does not exist; there is nothing to resume");
   }
   RunFolder folder(out);
   for (const std::string& repair : folder.repairs()) print(printable(repair) + "\n");
   const bool begun = !folder.steps().empty();
   if (begun && !flags.resume) {
-    throw Error(Error::Kind::io,
-                format_text("{}: has a run at step {}; --resume goes on with it, --out names "
-                            "another folder",
-                            out, folder.steps().back()));
+    throw Error(Error::Kind::io, format_text("{}: already has a run, at step {}; --resume "
+                                             "continues it, --out chooses another folder",
+                                             out, folder.steps().back()));
   }
   if (begun) {
     resume(flags, folder);
   } else if (flags.files.empty()) {
-    throw Error(Error::Kind::io, out + ": has no checkpoint to resume; name the text to begin");
+    throw Error(Error::Kind::io,
+                out + ": has no checkpoint to resume; give a text to start from the beginning");
   } else {
-    if (flags.resume) print("nothing was saved there yet: begins\n");
+    if (flags.resume) print("no checkpoint yet; starting from the beginning\n");
     begin(flags, folder);
   }
 }
@@ -276,8 +276,8 @@ Verb add_train(Command program) {
   Command verb = program.add_subcommand("train", "Train a small GPT on any text");
   flags->add_to(verb);
   verb.footer(
-      "What is not said is chosen for the text and this machine, and printed before it begins.\n"
-      "Ctrl-C finishes the step and saves; --resume goes on as if nothing had happened.\n"
+      "What you do not set is chosen for the text and this machine, and printed first.\n"
+      "Ctrl-C finishes the step and saves; --resume continues as if it had never stopped.\n"
       "Examples:\n"
       "  cephalo train book.txt\n"
       "  cephalo train --resume --out book-model\n"

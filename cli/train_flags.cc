@@ -16,10 +16,10 @@ constexpr ModelFlag kModelFlags[] = {
     {"d_model", "N", "Width of the model"},
     {"num_layers", "N", "Layers"},
     {"num_heads", "N", "Heads of a layer"},
-    {"num_kv_heads", "N", "Heads of keys and values, which its heads share (as many)"},
+    {"num_kv_heads", "N", "Key and value heads, which heads share (as many as heads)"},
     {"positions", "KIND", "rotary or learned (rotary)"},
-    {"dropout", "P", "In training (0)"},
-    {"seed", "N", "Of parameters, order and dropout (123)"}};
+    {"dropout", "P", "Dropout in training (0)"},
+    {"seed", "N", "Seed of parameters, order and dropout (123)"}};
 
 }  // namespace
 
@@ -41,9 +41,9 @@ void TrainFlags::add_to(Command verb) {
     verb.add_option(name, value, help).type_name(type);
   };
   flag("-o,--out", out, "FOLDER", "The model, its vocabulary, checkpoints and loss curve go here");
-  verb.add_flag("--resume", resume, "Go on from the newest checkpoint in the folder");
+  verb.add_flag("--resume", resume, "Continue from the newest checkpoint in the folder");
   verb.add_flag("--previous", previous,
-                "With --resume: where the newest checkpoint is damaged, take the one before");
+                "With --resume: if the newest checkpoint is damaged, use the one before");
 
   flag("--steps", steps, "N", "Updates of the parameters");
   flag("--batch", batch, "N", "Rows of one pass");
@@ -55,22 +55,22 @@ void TrainFlags::add_to(Command verb) {
   flag("--vocab-size", vocab_size, "N", "Tokens of the vocabulary that is learned from the text");
 
   flag("--learning-rate", learning_rate, "X", "Peak learning rate (0.003)");
-  flag("--warmup", warmup, "N", "Steps in which it rises (200, at most a tenth)");
-  flag("--min-lr-share", min_lr_share, "X", "The cosine ends at this share of it (0.1)");
-  flag("--weight-decay", weight_decay, "X", "Of matrices (0.1)");
+  flag("--warmup", warmup, "N", "Steps in which the rate rises (200, at most a tenth)");
+  flag("--min-lr-share", min_lr_share, "X", "The rate ends at this share of its peak (0.1)");
+  flag("--weight-decay", weight_decay, "X", "Weight decay of matrices (0.1)");
   flag("--beta2", beta2, "X", "How much of the mean square gradient a step keeps (0.95)");
   flag("--clip", clip, "X", "Largest norm of the gradients; 0: any (1)");
 
   flag("--repeat-share", repeat_share, "P", "Share of rows that repeat some of their text (0.2)");
-  flag("--validation-share", validation_share, "P", "Of each text, kept out of training (0.05)");
-  flag("--save-every", save_every, "N", "Steps from checkpoint to checkpoint");
-  flag("--sample-every", sample_every, "N", "Steps from sample to sample; 0: none");
-  flag("--report-every", report_every, "N", "Steps from line to line of the report");
-  flag("--prompt", prompt, "TEXT", "How a sample begins");
-  flag("--threads", threads, "N", "One for each core by default");
-  flag("--export", which_export, "WHICH",
-       "The model of the step that validates best, or of the last: best or last (best)");
-  verb.add_flag("--bf16-export", bf16_export, "Save the model in 16 bits for each number");
+  flag("--validation-share", validation_share, "P",
+       "Share of each text kept for validation (0.05)");
+  flag("--save-every", save_every, "N", "Steps between checkpoints");
+  flag("--sample-every", sample_every, "N", "Steps between samples; 0: none");
+  flag("--report-every", report_every, "N", "Steps between lines of the report");
+  flag("--prompt", prompt, "TEXT", "Text that a sample begins with");
+  flag("--threads", threads, "N", "Threads (one per core)");
+  flag("--export", which_export, "WHICH", "best or last: the step whose model is exported (best)");
+  verb.add_flag("--bf16-export", bf16_export, "Save the model in bfloat16");
 }
 
 }  // namespace cephalo::cli

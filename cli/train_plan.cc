@@ -153,10 +153,9 @@ void refuse_other(const std::string& flag, const std::string& typed, Number ther
     equal = parse_tolerance(flag, typed) == there;
   }
   if (equal) return;
-  throw UsageError(
-      format_text("{}: {}, the run that is resumed has {}; leave it out or begin a new run in "
-                  "another folder",
-                  flag, printable(typed), there));
+  throw UsageError(format_text(
+      "{}: {}, the run that is resumed has {}; omit it, or start a new run in another folder", flag,
+      printable(typed), there));
 }
 
 // The same for options of the model.

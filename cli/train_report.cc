@@ -137,7 +137,7 @@ void TrainReport::step(const StepRecord& record) {
                           in_words(seconds_left(record.step))));
   if (record.skipped) {
     show_status("");
-    print(format_text("step {}: loss {} and gradient norm {}: the step was left out\n", record.step,
+    print(format_text("step {}: loss {} and gradient norm {}: the step was skipped\n", record.step,
                       record.loss, record.gradient_norm));
     return;
   }
@@ -159,7 +159,7 @@ void TrainReport::validation(const ValidationRecord& record) {
     const ValidationRecord best = *best_validation(seen_);
     print(
         format_text("warning: the validation loss is {:.3f} above its best, {:.3f} at step {}: the "
-                    "model begins to learn the text by heart; that step is kept\n",
+                    "model is starting to memorise the text; that step is kept\n",
                     record.loss - best.loss, best.loss, best.step));
   }
   goes_on();

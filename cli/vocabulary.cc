@@ -7,8 +7,8 @@ namespace cephalo::cli {
 
 void VocabularyFlags::add_to(Command verb) {
   verb.add_option("--vocab", folder,
-                  "Folder with vocab.json and merges.txt, or encoder.json and vocab.bpe; without "
-                  "it that of the built-in model")
+                  "Folder with vocab.json and merges.txt, or encoder.json and vocab.bpe; default: "
+                  "that of the built-in model")
       .type_name("FOLDER");
 }
 
@@ -17,8 +17,7 @@ Bpe VocabularyFlags::load() const {
   if (!folder.empty()) return Bpe::load(folder);
   if (!has_builtin_model()) {
     throw UsageError(
-        "--vocab: say which vocabulary, for example one made by: cephalo tokenize train FILE "
-        "-o FOLDER");
+        "--vocab: no vocabulary given; cephalo tokenize train FILE -o FOLDER makes one");
   }
   return builtin_tokenizer();
 }

@@ -253,7 +253,7 @@ static void test_attend_errors(void) {
   wrong = v;
   wrong.dtype = 99;
   CHECK_ERROR(cephalo_attend(&q, &k, &wrong, NULL, NULL, &context, NULL), CEPHALO_ERROR_TYPE,
-              "v has dtype 99");
+              "v has the unknown dtype 99");
   wrong.dtype = CEPHALO_INT32;
   CHECK_ERROR(cephalo_attend(&q, &k, &wrong, NULL, NULL, &context, NULL), CEPHALO_ERROR_TYPE,
               "attend: v is int32");
@@ -307,7 +307,7 @@ static void test_mask_errors(void) {
   CHECK_ERROR(cephalo_mask_lengths(mask, NULL, NULL, 1), CEPHALO_ERROR_VALUE, "kv is NULL");
   CHECK_ERROR(cephalo_mask_documents(mask, NULL, NULL), CEPHALO_ERROR_VALUE, "q_ids is NULL");
   CHECK_ERROR(cephalo_mask_keep(mask, NULL), CEPHALO_ERROR_VALUE, "cephalo_mask_keep: t is NULL");
-  CHECK_ERROR(cephalo_mask_keep(mask, &q), CEPHALO_ERROR_TYPE, "say bias(t)");
+  CHECK_ERROR(cephalo_mask_keep(mask, &q), CEPHALO_ERROR_TYPE, "use bias(t)");
   CHECK_ERROR(cephalo_mask_alibi(mask, NULL, 0), CEPHALO_ERROR_VALUE, "num_heads (0)");
   attend_with(mask, lower, __LINE__);  // what was refused has changed nothing
 

@@ -51,7 +51,7 @@ void require_available(Isa isa) {
   for (const Isa available : available_isas()) {
     if (available == isa) return;
   }
-  fail(Error::Kind::value, "CEPHALO_ISA: {} cannot run here; there are {}", name(isa),
+  fail(Error::Kind::value, "CEPHALO_ISA: {} cannot run here; available are {}", name(isa),
        available_names());
 }
 
@@ -64,7 +64,7 @@ Isa choose() {
       return isa;
     }
   }
-  fail(Error::Kind::value, "CEPHALO_ISA: there is no instruction set '{}'; there are {}", wanted,
+  fail(Error::Kind::value, "CEPHALO_ISA: unknown instruction set '{}'; available are {}", wanted,
        available_names());
 }
 

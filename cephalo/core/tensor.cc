@@ -81,7 +81,7 @@ void copy_axis(CopyRow copy_row, const MutableTensorView& to, void* to_data, con
 
 void write_numbers(const Numbers& numbers, const MutableTensorView& to) {
   if (to.rank() == 0) {
-    require(!numbers.is_list, "Tensor::of: a list stands where a number was expected");
+    require(!numbers.is_list, "Tensor::of: a list was found where a number was expected");
     to.set({}, numbers.value);
     return;
   }

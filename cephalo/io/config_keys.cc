@@ -156,8 +156,7 @@ class KeyReader : public JsonEvents {
   bool string(std::string& text) override { return keep(text); }
 
   void number_too_large(const std::string& text) override {
-    fail(Error::Kind::value, "{}: {}: {} is larger than any number", path_, shown(key_),
-         shown(text));
+    fail(Error::Kind::value, "{}: {}: {} is out of range", path_, shown(key_), shown(text));
   }
 
  private:
@@ -277,14 +276,14 @@ std::optional<std::size_t> ConfigKeys::word(const char* option,
 void ConfigKeys::only(const char* name, bool wanted) {
   const std::optional<bool> value = boolean(name);
   if (!value) return;
-  check(*value == wanted, Json(*value), format_text("{}: the only one there is", wanted));
+  check(*value == wanted, Json(*value), format_text("{}, the only supported value", wanted));
 }
 
 void ConfigKeys::refuse_unknown() const {
   for (const auto& [key, value] : *values_) {
     if (known_.contains(key) || sets_an_option(key)) continue;
     require(std::find(kIgnored.begin(), kIgnored.end(), key) != kIgnored.end(),
-            "{}: {}: {} is for a key that is not known (--allow-extra ignores it)", path_,
+            "{}: {}: unknown key, with the value {} (allow_extra = true ignores it)", path_,
             shown(key), shown_json(value));
   }
 }

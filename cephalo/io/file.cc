@@ -118,8 +118,8 @@ void InputFile::read(std::int64_t offset, void* to, std::int64_t bytes) const {
   auto* out = static_cast<std::byte*>(to);
   if (descriptor_ < 0) {
     if (offset < 0 || offset > size_ || bytes > size_ - offset) {
-      fail(Error::Kind::io, "{}: has no {} bytes from byte {} on (it has {})", path_, bytes, offset,
-           size_);
+      fail(Error::Kind::io, "{}: has no {} bytes starting at byte {} (it has {})", path_, bytes,
+           offset, size_);
     }
     if (bytes > 0) std::memcpy(out, memory_ + offset, static_cast<std::size_t>(bytes));
     return;
@@ -130,8 +130,8 @@ void InputFile::read(std::int64_t offset, void* to, std::int64_t bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail(Error::Kind::io, "{}: {}", path_, reason(errno));
     if (got == 0) {
-      fail(Error::Kind::io, "{}: ends at byte {} while it is read (it had {} bytes)", path_, offset,
-           size_);
+      fail(Error::Kind::io, "{}: was truncated to {} bytes while being read (it had {})", path_,
+           offset, size_);
     }
     out += got;
     offset += got;
@@ -145,7 +145,7 @@ AtomicFile::AtomicFile(const std::string& path, bool replace) : path_(path), rep
     if (!S_ISREG(status.st_mode)) {
       fail(Error::Kind::io, "{}: is {}, not a file", path, kind_of(status.st_mode));
     }
-    if (!replace) fail(Error::Kind::io, "{}: exists already; say --force to replace it", path);
+    if (!replace) fail(Error::Kind::io, "{}: already exists; replace = true overwrites it", path);
   }
   temporary_ = temporary_path(path);
   descriptor_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -187,8 +187,8 @@ void AtomicFile::finish() {
   } else if (file_calls().link(temporary_.c_str(), path_.c_str()) != 0) {
     if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS) {
       fail(Error::Kind::io,
-           "{}: its file system has no hard links, without which a new file might replace another "
-           "one; allow it to replace one, or write to another file system",
+           "{}: its file system has no hard links, so a new file could overwrite another; replace "
+           "= true allows that",
            path_);
     }
     fail_with("link");

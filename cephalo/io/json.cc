@@ -62,7 +62,7 @@ class JsonCounter {
   std::string describe(Excess excess) const {
     switch (excess) {
       case Excess::depth:
-        return format_text("more than {} objects and arrays in one another", limits_.depth);
+        return format_text("objects and arrays nested more than {} deep", limits_.depth);
       case Excess::values:
         return format_text("more than {} names and values", limits_.values);
       case Excess::length:
@@ -209,7 +209,7 @@ class TreeBuilder : public JsonEvents {
   bool start_array() override { return begin(Json::array()); }
   bool end_array() override { return end(); }
   void number_too_large(const std::string&) override {
-    fail(Error::Kind::value, "{}: has a number larger than any number can be", name_);
+    fail(Error::Kind::value, "{}: has a number that is out of range", name_);
   }
 
  private:

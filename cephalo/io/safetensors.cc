@@ -110,9 +110,10 @@ void SafetensorsFile::open_shards() {
     shards_.emplace_back(folder + shard);
     for (Entry entry : shards_.back().entries_) {
       const std::uint32_t* named = index.find(entry.name);
-      require(named != nullptr && *named == number, "{}: {}: is in {}, the index says {}", path(),
-              shown(entry.name), shown(shard),
-              shown(named != nullptr ? index.shards[*named] : "nothing of it"));
+      require(named != nullptr, "{}: {}: is in {}, but the index does not mention it", path(),
+              shown(entry.name), shown(shard));
+      require(*named == number, "{}: {}: is in {}, the index says {}", path(), shown(entry.name),
+              shown(shard), shown(index.shards[*named]));
       entry.shard = number;
       entries_.push_back(std::move(entry));
     }

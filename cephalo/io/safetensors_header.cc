@@ -43,7 +43,7 @@ class HeaderReader : public JsonEvents {
       begin_entry();
       return true;
     }
-    complain("an object stands where none belongs");
+    complain("an object does not belong here");
   }
 
   bool key(std::string& text) override {
@@ -75,7 +75,7 @@ class HeaderReader : public JsonEvents {
   bool start_array() override {
     require(depth_ > 0, "{}: header: is an array, not an object", path_);
     const bool allowed = !in_array_ && depth_ == 2 && !inside_metadata_ && field_ != "dtype";
-    if (!allowed) complain("an array stands where none belongs");
+    if (!allowed) complain("an array does not belong here");
     in_array_ = true;
     return true;
   }

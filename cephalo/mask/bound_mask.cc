@@ -19,7 +19,7 @@ constexpr dim_t kLongestWhole = (dim_t{1} << 32) - 1;
 // -> how long the whole is along one axis
 dim_t whole_of(const Place::Axis& axis, dim_t own, const char* function, const char* which) {
   if (axis.whole == 0) {
-    require(axis.begin == 0, "{}: place.{} begins at {}; say how long the whole is", function,
+    require(axis.begin == 0, "{}: place.{} begins at {}; give the length of the whole", function,
             which, axis.begin);
     return own;
   }
@@ -187,7 +187,7 @@ void BoundMask::bind_documents(const char* function) const {
   if (!mask_.documents) return;
   const Mask::Documents& documents = *mask_.documents;
   require(!documents.same_tokens || whole_.q_tokens == whole_.kv_tokens,
-          "{}: documents(ids) needs q_tokens ({}) equal to kv_tokens ({}); say documents(q_ids, "
+          "{}: documents(ids) needs q_tokens ({}) equal to kv_tokens ({}); use documents(q_ids, "
           "kv_ids)",
           function, whole_.q_tokens, whole_.kv_tokens);
   for (const auto& [ids, tokens, which] :

@@ -36,14 +36,13 @@ Mask from_tensor(MaskTensor::Role role, const TensorView& t, std::shared_ptr<con
   const char* function = name(role);
   if (is_bias) {
     require_type(is_floating(t.dtype()),
-                 "bias: {} is not a floating-point type; for a boolean "
-                 "mask say keep(t) or drop(t)",
+                 "bias: {} is not a floating-point type; for a boolean mask use keep(t) or drop(t)",
                  name(t.dtype()));
   } else {
-    require_type(!is_floating(t.dtype()),
-                 "{}: {} is neither bool nor an integer type; to add "
-                 "numbers to the scores say bias(t)",
-                 function, name(t.dtype()));
+    require_type(
+        !is_floating(t.dtype()),
+        "{}: {} is neither bool nor an integer type; to add numbers to the scores use bias(t)",
+        function, name(t.dtype()));
   }
   require(t.rank() >= 2 && t.rank() <= 4,
           "{}: shape {} must be [q, k], [heads, q, k] or [batch, heads, q, k]", function,
@@ -217,7 +216,7 @@ Mask causal_from(const TensorView& prefix) {
 
 Mask window(dim_t left, dim_t right) {
   for (const dim_t bound : {left, right}) {
-    require(bound >= 0, "window: left ({}) and right ({}) must be >= 0; say unlimited for no bound",
+    require(bound >= 0, "window: left ({}) and right ({}) must be >= 0; use unlimited for no bound",
             left, right);
   }
   Mask mask;

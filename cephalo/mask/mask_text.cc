@@ -210,7 +210,7 @@ class MaskParser {
     if (name == "drop") return drop(tensor(name, a));
     if (name == "bias") return bias(tensor(name, a));
     refuse(
-        "there is no {}(); there are causal, window, lengths, positions, alibi, documents, keep, "
+        "unknown part {}(); known are causal, window, lengths, positions, alibi, documents, keep, "
         "drop and bias",
         printable(name));
   }

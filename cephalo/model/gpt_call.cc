@@ -15,7 +15,7 @@ namespace {
 
 void check_cache(const GptLayers& model, const GptCache& cache) {
   require(cache.layers.size() == model.blocks.size(),
-          "Gpt: the cache is for {} layers, this model has {}; new_cache() makes a fitting one",
+          "Gpt: the cache is for {} layers, this model has {}; new_cache() makes a matching one",
           cache.layers.size(), model.blocks.size());
   for (const KVCache& layer : cache.layers) {
     require(layer.lengths() == cache.layers.front().lengths() &&

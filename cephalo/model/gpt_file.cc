@@ -58,7 +58,7 @@ class GptFile {
   explicit GptFile(SafetensorsFile&& file) : file_(std::move(file)) {
     for (const Entry& entry : file_.entries()) entries_[entry.name] = &entry;
     names_ = names_in([&](const std::string& name) { return entries_.contains(name); });
-    require(names_ != nullptr, "{}: is not a GPT: it holds none of {}", file_.path(),
+    require(names_ != nullptr, "{}: is not a GPT: it has none of {}", file_.path(),
             joined(embedding_names(), ", "));
   }
 
@@ -76,9 +76,10 @@ class GptFile {
       wanted[0] = place.rows[k];
       if (place.transposed) std::swap(wanted[0], wanted[1]);
       const auto at = entries_.find(name);
-      require(at != entries_.end(), "{}: {}: is missing; config.json asks for it", path(), name);
-      require(at->second->shape == wanted, "{}: {}: has shape {}, config.json makes it {}", path(),
-              name, at->second->shape, wanted);
+      require(at != entries_.end(), "{}: {}: is missing, but config.json requires it", path(),
+              name);
+      require(at->second->shape == wanted, "{}: {}: has shape {}, but config.json implies {}",
+              path(), name, at->second->shape, wanted);
       require(is_floating(at->second->dtype), "{}: {}: parameters cannot be {}", path(), name,
               cephalo::name(at->second->dtype));
       found.push_back(at->second);
@@ -113,7 +114,8 @@ class GptFile {
   void refuse_extra(const std::set<std::string>& used) const {
     for (const auto& [name, entry] : entries_) {
       const bool known = used.contains(name) || is_buffer(name) || name == head_name();
-      require(known, "{}: {}: has no place in this model (--allow-extra ignores it)", path(), name);
+      require(known, "{}: {}: does not belong to this model (allow_extra = true ignores it)",
+              path(), name);
     }
   }
 
@@ -305,8 +307,10 @@ void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions&
   const bool sharded = options.shard_bytes > 0;
   // With both files present, no reader could tell which one to use.
   const std::filesystem::path other = root / (sharded ? kOneFile : kIndexFile);
-  require(options.replace || !std::filesystem::exists(other, error),
-          "{}: exists already, in another form than the one to be written", other.string());
+  require(
+      options.replace || !std::filesystem::exists(other, error),
+      "{}: already exists, in another form than the one being written; replace = true replaces it",
+      other.string());
   const FileTensors tensors = file_tensors(model, options);
   // Besides what transformers asks for: what the layers compute, for a file without its folder.
   std::map<std::string, std::string> note = layer_metadata(model.attention(0).options());

@@ -56,7 +56,7 @@ double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradien
   GptGradientTensors& to = *gradients.stored_;
   require(to.fits(model),
           "Gpt::train_pass: these gradients belong to a model of other sizes; GptGradients(model) "
-          "makes fitting ones");
+          "makes matching ones");
   if (ids.numel() == 0) return 0.0;
   const UseThreads limit(options.threads);
   PassMemory own;

@@ -31,7 +31,7 @@ const ModelSizes& find_model_sizes(const std::string& name, const char* function
   const auto* found = std::find_if(kModels.begin(), kModels.end(), [&](const ModelSizes& m) {
     return !name.empty() && (name == m.name || name == m.other_name || name == m.parameters);
   });
-  require(found != kModels.end(), "{}: there is no {}; there are {}", function, name,
+  require(found != kModels.end(), "{}: unknown name {}; known are {}", function, name,
           joined(preset_names(), ", "));
   return *found;
 }

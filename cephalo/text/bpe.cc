@@ -29,7 +29,8 @@ class Encoder {
       const auto found = std::find_if(tables.special.begin(), tables.special.end(),
                                       [&](const auto& special) { return special.text == text; });
       require(found != tables.special.end(),
-              "encode: \"{}\" is allowed but is no special token of the vocabulary", escaped(text));
+              "encode: \"{}\" is allowed but is not a special token of the vocabulary",
+              escaped(text));
       allowed_.push_back(&*found);
       margin_ = std::max(margin_, kPieceLookAhead + text.size());
     }
@@ -106,7 +107,8 @@ Bpe::Bpe(std::vector<std::string> tokens, std::vector<Merge> merges) {
                              tokens[static_cast<std::size_t>(merges[k].second)];
     const std::uint32_t place = index.find(list, made);
     if (place == StringIndex::kNone) {
-      fail(Error::Kind::value, "Bpe: merge {} makes \"{}\", which is no token", k, escaped(made));
+      fail(Error::Kind::value, "Bpe: merge {} makes \"{}\", which is not a token", k,
+           escaped(made));
     }
     results.push_back(static_cast<TokenId>(place));
   }
@@ -123,7 +125,7 @@ std::span<const Bpe::Merge> Bpe::merges() const {
 }
 
 std::string_view Bpe::token(TokenId id) const {
-  require(id >= 0 && id < vocab_size(), "token: id {} is outside of vocab_size {}", id,
+  require(id >= 0 && id < vocab_size(), "token: id {} is outside the vocabulary of {}", id,
           vocab_size());
   return tables_->tokens[static_cast<std::size_t>(id)];
 }
@@ -169,7 +171,8 @@ std::string Bpe::decode(std::span<const TokenId> ids) const {
   std::string bytes;
   for (std::size_t k = 0; k < ids.size(); ++k) {
     require(ids[k] >= 0 && ids[k] < vocab_size(),
-            "decode: id {} at position {} is outside of vocab_size {}", ids[k], k, vocab_size());
+            "decode: id {} at position {} is outside the vocabulary of {}", ids[k], k,
+            vocab_size());
     bytes += tables_->tokens[static_cast<std::size_t>(ids[k])];
   }
   return bytes;

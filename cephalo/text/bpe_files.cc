@@ -105,8 +105,7 @@ class VocabReader : public JsonEvents {
     if (!inside_) {
       fail(Error::Kind::value, "{}: is {}, not an object of tokens and their ids", name_, what);
     }
-    fail(Error::Kind::value, "{}: token {}: {} stands where an id belongs", name_,
-         in_quotes(token_), what);
+    fail(Error::Kind::value, "{}: token {}: {} is not an id", name_, in_quotes(token_), what);
   }
 
   const std::string& name_;
@@ -193,10 +192,10 @@ class MergesReader {
     const std::string left = bytes_of(std::string(line.substr(0, middle)));
     const std::string right = bytes_of(std::string(line.substr(middle + 1)));
     const Bpe::Merge merge{id_of(left, "the token"), id_of(right, "the token")};
-    const TokenId result = id_of(left + right, "what it makes,");
+    const TokenId result = id_of(left + right, "its result");
     const auto rank = static_cast<std::uint32_t>(merges.size());
     if (!seen_->insert(merge.first, merge.second, {rank, result})) {
-      complain(format_text("the pair {} is on an earlier line too", in_quotes(line)));
+      complain(format_text("the pair {} is already on an earlier line", in_quotes(line)));
     }
     merges.push_back(merge);
     results.push_back(result);

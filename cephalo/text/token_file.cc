@@ -33,8 +33,8 @@ void check_range(const char* what, dim_t begin, std::size_t count, dim_t tokens)
 }
 
 void check_id(const std::string& what, TokenId id, dim_t position, std::int64_t vocab_size) {
-  require(id >= 0 && id < vocab_size, "{}: id {} at position {} is outside of vocab_size {}", what,
-          id, position, vocab_size);
+  require(id >= 0 && id < vocab_size, "{}: id {} at position {} is outside the vocabulary of {}",
+          what, id, position, vocab_size);
 }
 
 // Ids into the bytes of a token file, checksum included.
@@ -90,11 +90,11 @@ void TokensInMemory::read(dim_t begin, std::span<TokenId> ids) const {
 }
 
 TokenFile::TokenFile(const std::string& path, const Bpe* vocabulary) : file_(path) {
-  require(file_.size() >= kBegin + kEnd, "{}: is no token file: {} bytes, the least is {}", path,
+  require(file_.size() >= kBegin + kEnd, "{}: is not a token file: {} bytes, the least is {}", path,
           file_.size(), kBegin + kEnd);
   std::array<char, kBegin> magic{};
   file_.read(0, magic.data(), kBegin);
-  require(magic == kMagic, "{}: is no token file: it does not begin with CEPHTOK1", path);
+  require(magic == kMagic, "{}: is not a token file: it does not begin with CEPHTOK1", path);
   require(ends_with_checksum(file_),
           "{}: its checksum is wrong: it was changed after it was written", path);
   Trailer trailer{};
@@ -102,8 +102,8 @@ TokenFile::TokenFile(const std::string& path, const Bpe* vocabulary) : file_(pat
   const std::int64_t room = file_.size() - kBegin - kEnd;
   require(trailer.vocab_size > 0 && trailer.vocab_size <= INT32_MAX && trailer.tokens >= 0 &&
               trailer.tokens <= room && trailer.tokens * id_bytes(trailer.vocab_size) == room,
-          "{}: says {} tokens of a vocab_size of {}, its ids take {} bytes", path, trailer.tokens,
-          trailer.vocab_size, room);
+          "{}: claims {} tokens with vocab_size {}, but its ids take {} bytes", path,
+          trailer.tokens, trailer.vocab_size, room);
   tokens_ = trailer.tokens;
   vocab_size_ = trailer.vocab_size;
   fingerprint_ = trailer.fingerprint;

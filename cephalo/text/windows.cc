@@ -123,7 +123,7 @@ Windows::Windows(std::shared_ptr<const TokenSource> source, const WindowOptions&
   // From here on torch.randperm draws in another way.
   constexpr dim_t kMostShuffled = UINT32_MAX / 20;
   require(options_.order != ShuffleOrder::torch || count_ < kMostShuffled,
-          "Windows: {} windows are too many for PyTorch's order, which we know up to {}; use "
+          "Windows: {} windows are too many for PyTorch's order, which is supported up to {}; use "
           "ShuffleOrder::counter",
           count_, kMostShuffled);
   require(batches_per_epoch() > 0,

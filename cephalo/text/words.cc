@@ -94,7 +94,8 @@ std::string WordTokenizer::decode(std::span<const TokenId> ids) const {
   std::string text;
   for (std::size_t k = 0; k < ids.size(); ++k) {
     require(ids[k] >= 0 && ids[k] < vocab_size(),
-            "decode: id {} at position {} is outside of vocab_size {}", ids[k], k, vocab_size());
+            "decode: id {} at position {} is outside the vocabulary of {}", ids[k], k,
+            vocab_size());
     const std::string& word = words_[static_cast<std::size_t>(ids[k])];
     const bool joined = !word.empty() && tight.find(word[0]) != std::string_view::npos;
     if (k > 0 && !joined) text += ' ';

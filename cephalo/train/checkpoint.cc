@@ -11,8 +11,8 @@ namespace {
 const std::string& checked(const std::string& path) {
   const InputFile file(path);
   require(ends_with_checksum(file),
-          "{}: checksum: does not fit the {} bytes of the file; it is damaged, cut short or not a "
-          "checkpoint",
+          "{}: checksum: does not match the {} bytes of the file; it is damaged, truncated or not "
+          "a checkpoint",
           path, file.size());
   return path;
 }
@@ -37,21 +37,22 @@ CheckpointFile::CheckpointFile(const std::string& path) : file_(checked(path)) {
   require(whole, "{}: {}: is not a version and a state", path, kCheckpointKey);
   const Json& version = inside.at("version");
   require(version.is_unsigned() && version.as_uint64() == kCheckpointVersion,
-          "{}: version: is {}, this program reads {}; a newer cephalo wrote it", path,
+          "{}: version: is {}, but this cephalo reads {}; a newer one wrote it", path,
           version.dump(), kCheckpointVersion);
   state_ = inside.at("state").dump();
 }
 
 const SafetensorsFile::Entry& CheckpointFile::entry(const std::string& name) const {
   const SafetensorsFile::Entry* found = file_.find(name);
-  require(found != nullptr, "{}: {}: is missing; the checkpoint is of another model", path(), name);
+  require(found != nullptr, "{}: {}: is missing; the checkpoint belongs to another model", path(),
+          name);
   return *found;
 }
 
 void CheckpointFile::check(const std::string& name, const TensorView& like) const {
   const SafetensorsFile::Entry& from = entry(name);
   require(from.shape == like.shape() && from.dtype == like.dtype(),
-          "{}: {}: is {} {}, the model's is {} {}; the checkpoint is of another model", path(),
+          "{}: {}: is {} {}, the model's is {} {}; the checkpoint belongs to another model", path(),
           name, cephalo::name(from.dtype), from.shape, cephalo::name(like.dtype()), like.shape());
 }
 

@@ -134,7 +134,8 @@ void RunFolder::lock() {
   const int error = errno;
   close(std::exchange(lock_, -1));
   if (error != EWOULDBLOCK) fail_at(file, "lock", error);
-  fail(Error::Kind::io, "{}: another run trains in this folder; wait for it or name another one",
+  fail(Error::Kind::io,
+       "{}: another run is training in this folder; wait for it to end or choose another folder",
        path_);
 }
 

@@ -153,7 +153,7 @@ StepRecord Trainer::step() {
 
 double Trainer::validation_loss(const RowSource& source, std::int64_t rows) const {
   State& s = *state_;
-  require(rows >= 1, "{}: validation needs a row at least", kName);
+  require(rows >= 1, "{}: validation needs at least one row", kName);
   const dim_t all = checked_mul(rows, s.options.context_length);
   double loss = 0.0;
   for (std::int64_t first = 0; first < rows; first += s.options.batch) {

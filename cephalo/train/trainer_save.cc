@@ -125,8 +125,8 @@ void Trainer::save(const std::string& path) const {
   std::vector<std::pair<std::string, TensorView>> tensors = s.tensors();
   for (const auto& [tensor, view] : tensors) {
     require(is_finite(view),
-            "{}: {}: has numbers that are NaN or infinite after step {}; nothing was saved, the "
-            "checkpoint before is as it was",
+            "{}: {}: has numbers that are NaN or infinite after step {}; nothing was saved and the "
+            "previous checkpoint is unchanged",
             path, tensor, s.progress.step);
   }
   const Tensor steps = table_of(s.history);

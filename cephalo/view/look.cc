@@ -24,11 +24,11 @@ std::vector<std::int64_t> checked_ids(const LookModel& model, const std::string&
   if (begin && model.first_token) ids.push_back(*model.first_token);
   for (const TokenId id : model.tokenizer.encode(text)) ids.push_back(id);
   const dim_t longest = model.gpt.options().context_length;
-  require(!ids.empty(), "look: the text is empty, and no token was put before it");
-  require(std::ssize(ids) <= longest,
-          "look: {} tokens are more than {} reads at once (context_length {}); take a part of the "
-          "text",
-          ids.size(), model.name, longest);
+  require(!ids.empty(), "look: the text is empty, and no token was prepended");
+  require(
+      std::ssize(ids) <= longest,
+      "look: {} tokens are more than {} reads at once (context_length {}); use a part of the text",
+      ids.size(), model.name, longest);
   return ids;
 }
 
@@ -125,7 +125,7 @@ const char* in_words(HeadLabel label) {
                                     "at the same token earlier",
                                     "at the first token",
                                     "at itself",
-                                    "at all tokens alike"};
+                                    "at all tokens equally"};
   return kWords[static_cast<int>(label)];
 }
 

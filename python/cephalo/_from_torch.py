@@ -112,7 +112,7 @@ def _torch(module, dtype):
 def _gpt2(module, dtype):
     """Hugging Face's GPT2Attention."""
     if getattr(module, "is_cross_attention", False):
-        _refuse(module, "attends to an encoder: its q_attn has no place in the layer")
+        _refuse(module, "attends to an encoder: the layer cannot hold its q_attn")
     if not module.scale_attn_weights:
         _refuse(module, "has scale_attn_weights=False; the layer scales by 1 / sqrt(head_dim)")
     if module.scale_attn_by_inverse_layer_idx and module.layer_idx != 0:
@@ -120,7 +120,7 @@ def _gpt2(module, dtype):
                         "scales by 1 / sqrt(head_dim) alone")
     if module.training and module.resid_dropout.p > 0:
         _refuse(module, f"is in training and has resid_dropout ({module.resid_dropout.p}) after the "
-                        "projection, which the layer has not: eval() or 0")
+                        "projection, which the layer does not have: call eval() or set it to 0")
     return MultiHeadAttention(
         module.embed_dim, module.embed_dim, module.config.n_positions, module.attn_dropout.p,
         module.num_heads, True, form="gpt2", dtype=dtype, seed=0)
@@ -148,7 +148,7 @@ def _maker(module):
             return maker
     if not hasattr(module, "W_query"):
         known = ", ".join(("W_query", *_MAKERS))
-        _refuse(module, f"is of no known form; it has none of {known}")
+        _refuse(module, f"has no known form: it has none of {known}")
     if not hasattr(module.W_query, "weight"):
         return _raw
     return _separate if hasattr(module, "out_proj") else _one_head
@@ -165,7 +165,7 @@ def _check_tensors(module, layer):
     theirs |= {n for n, _ in module.named_buffers() if n.split(".")[-1] not in _BUFFERS}
     ours = {_own_name(layer, name) for name in layer.parameters}
     if extra := sorted(theirs - ours):
-        _refuse(module, f"has {', '.join(extra)}, which the layer has no place for")
+        _refuse(module, f"has {', '.join(extra)}, which the layer cannot hold")
     if missing := sorted(ours - theirs):
         _refuse(module, f"has no {', '.join(missing)}, which the layer needs")
 

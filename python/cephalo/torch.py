@@ -98,7 +98,7 @@ def _check_kind(name, tensor):
                         "needed")
     if type(tensor) not in _TAKEN:
         raise TypeError(f"{_SDPA}: {name} is {_article(type(tensor).__name__)}; of the subclasses of "
-                        "torch.Tensor only Parameter and Buffer are taken, and CausalBias as "
+                        "torch.Tensor only Parameter and Buffer are accepted, and CausalBias as "
                         "attn_mask: others may mean something that their memory does not say")
     if not tensor.is_cpu:
         raise TypeError(f"{_SDPA}: {name} is on device {tensor.device}; cephalo computes on the "
@@ -127,7 +127,7 @@ def _check(query, key, value, attn_mask):
         return
     _check_kind("attn_mask", attn_mask)
     if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
-        raise TypeError(f"{_SDPA}: attn_mask is of dtype {attn_mask.dtype}; taken are torch.bool, "
+        raise TypeError(f"{_SDPA}: attn_mask is of dtype {attn_mask.dtype}; supported are torch.bool, "
                         f"torch.float32 and query's {query.dtype}")
 
 

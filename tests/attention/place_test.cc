@@ -496,7 +496,7 @@ TEST(PlaceErrorsTest, a_rectangle_outside_of_its_whole_is_an_error_with_numbers)
   EXPECT_EQ(attempt({.heads = {0, 1}}),
             "attend: place.heads: 2 from 0 on are not inside a whole of 1");
   EXPECT_EQ(attempt({.q_tokens = {3, 0}}),
-            "attend: place.q_tokens begins at 3; say how long the whole is");
+            "attend: place.q_tokens begins at 3; give the length of the whole");
   EXPECT_EQ(attempt({.q_tokens = {3, -8}}),
             "attend: place.q_tokens: 5 from 3 on are not inside a whole of -8");
   EXPECT_EQ(attempt({.batch = {0, dim_t{1} << 40}}),

@@ -198,8 +198,7 @@ class Contract(unittest.TestCase):
         result = subprocess.run([CEPHALO, "run", FILES / "raw.safetensors", FILES / "raw.x.npy", "-o",
                                  "-"], capture_output=True, text=True)
         self.assertEqual(result.returncode, 2)
-        self.assertEqual(result.stderr, "error: '-' is no place for a file of numbers; name a file "
-                                        "(./- is one)\n")
+        self.assertEqual(result.stderr, "error: '-' is not a file name here; ./- is one\n")
 
 
 class ClosedStreams(unittest.TestCase):

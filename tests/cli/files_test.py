@@ -135,7 +135,7 @@ class Run(InFolder):
             self.ok(*base, "-o", self.at(f"{number}.npy"), "--mask", words)
         refuse = lambda words, message: self.refuses(2, message, *base, "-o", self.at("z"),
                                                      "--mask", words)
-        refuse("casual()", "--mask: there is no casual(); there are causal, window, lengths, "
+        refuse("casual()", "--mask: unknown part casual(); known are causal, window, lengths, "
                            "positions, alibi, documents, keep, drop and bias")
         refuse("causal() &", "--mask: expected the name of a mask part at character 11 of "
                              "'causal() &'")
@@ -217,8 +217,8 @@ class RotaryModel(InFolder):
     def test_convert_keeps_rotary_positions_or_refuses(self):
         layer = ["--prefix", "transformer.h.0."]
         for form in ("separate", "heads", "linear", "joined", "torch"):
-            self.refuses(1, f"{self.at('l')}: form {form} has no place for rotary positions; "
-                            "allow_rotary puts them into the metadata, which only cephalo reads",
+            self.refuses(1, f"{self.at('l')}: form {form} cannot hold rotary positions; "
+                            "--allow-rotary puts them into the metadata, which only cephalo reads",
                          "convert", self.model, self.at("l"), "--to", form, *layer)
         self.ok("convert", self.model, self.at("own"), "--to", "gpt2", *layer)
         self.assert_runs_as_expected(self.at("own"), self.at("x.npy"))
@@ -238,11 +238,11 @@ class Convert(InFolder):
         self.assertEqual(self.at("by-its-old-name").read_bytes(), self.at("to-joined").read_bytes())
 
     def test_what_does_not_fit_is_refused_by_name(self):
-        self.refuses(1, "MultiHeadAttention: form raw has no place for an output projection",
+        self.refuses(1, "MultiHeadAttention: form raw cannot hold an output projection",
                      "convert", FILES / "separate.safetensors", self.at("b"), "--to", "raw",
                      "--num-heads", 3)
         self.refuses(1, f"{FILES}/separate.safetensors: num_heads is not in the file and cannot be "
-                        "seen from it; say --num-heads N",
+                        "inferred from it; pass --num-heads",
                      "convert", FILES / "separate.safetensors", self.at("b"), "--to", "fused")
         self.refuses(2, "--to: 'fussed' is not one of separate, raw, heads, linear, joined, torch, "
                         "gpt2", "convert", FILES / "raw.safetensors", self.at("b"), "--to", "fussed")
@@ -285,7 +285,7 @@ class Inspect(InFolder):
         self.assertIn("GPT that cannot be loaded (", self.ok("inspect", alone))
         config = json.loads((folder / "config.json").read_text())
         self.at("config.json").write_text(json.dumps(config | {"n_layer": 9}))
-        self.assertIn("is missing; config.json asks for it)", self.ok("inspect", self.at("")))
+        self.assertIn("is missing, but config.json requires it)", self.ok("inspect", self.at("")))
 
 
 class Files(InFolder):
@@ -295,12 +295,12 @@ class Files(InFolder):
         out = self.at("out.npy")
         out.write_text("precious")
         run = ["run", layer, x, "--num-heads", 3, "-o"]
-        self.refuses(1, f"{out}: exists already; say --force to replace it", *run, out)
+        self.refuses(1, f"{out}: already exists; --force overwrites it", *run, out)
         self.assertEqual(out.read_text(), "precious")
-        self.refuses(2, f"{x}: is the input; write somewhere else", *run, x, "--force")
+        self.refuses(2, f"{x}: is also the input; choose another output", *run, x, "--force")
         link = self.at("link.npy")
         link.symlink_to(x)
-        self.refuses(2, f"{link}: is the input; write somewhere else", *run, link, "--force")
+        self.refuses(2, f"{link}: is also the input; choose another output", *run, link, "--force")
         self.refuses(1, f"{self.at('no')}/out.npy: No such file or directory", *run,
                      self.at("no") / "out.npy")
         self.ok(*run, out, "--force")
@@ -334,8 +334,8 @@ class Files(InFolder):
         self.refuses(1, f"{self.at('none.safetensors')}: No such file or directory", "inspect",
                      index)
         index.write_text(json.dumps({"weight_map": {"a": "one.safetensors"}}))
-        self.refuses(1, f"{index}: out_proj.bias: is in one.safetensors, the index says nothing of "
-                        "it", "inspect", index)
+        self.refuses(1, f"{index}: out_proj.bias: is in one.safetensors, but the index does not "
+                        "mention it", "inspect", index)
         index.write_text("[]")
         self.refuses(1, f"{index}: is not an index: it has no weight_map", "inspect", index)
 
@@ -353,7 +353,7 @@ class Files(InFolder):
     def test_large_hostile_json_is_refused_in_bounded_time_and_memory(self):
         index = self.at("model.safetensors.index.json")
         index.write_bytes(b'{"a":' + b"[" * 98_000_000)
-        self.refuses_cheaply(index, "more than 64 objects and arrays in one another at byte 69")
+        self.refuses_cheaply(index, "objects and arrays nested more than 64 deep at byte 69")
         index.write_bytes(b'{"a":[' + b"[]," * 32_000_000 + b"0]}")
         self.refuses_cheaply(index, "more than 1000000 names and values at byte 2999998")
         index.unlink()

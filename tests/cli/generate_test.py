@@ -120,7 +120,7 @@ class Generate(unittest.TestCase):
             result = cephalo("generate", prompt, "--model", self.folder, "--new-tokens", 2)
             self.assertEqual(result.returncode, 0, result.stderr)
             message = (f"warning: the prompt has {len(prompt)} tokens and the model's context_length is "
-                       "16: it goes on from the last 8 of them\n")
+                       "16; only the last 8 are used\n")
             self.assertEqual(message in result.stderr.decode(), cut, result.stderr)
 
     def test_K6_a_wrong_configuration_is_one_line(self):
@@ -132,7 +132,7 @@ class Generate(unittest.TestCase):
     def test_K7_a_claim_beyond_the_file_is_refused_at_once(self):
         self.make_model()
         self.write_config(vocab_size=257, n_positions=16, n_embd=8, n_head=2, n_layer=10**9)
-        self.refuses(1, "h.1.ln_1.weight: is missing; config.json asks for it", "generate", "a",
+        self.refuses(1, "h.1.ln_1.weight: is missing, but config.json requires it", "generate", "a",
                      "--model", self.folder)
 
     def test_what_is_not_there_is_named(self):

@@ -105,7 +105,7 @@ class Gradcheck(unittest.TestCase):
                 (("--num-kv-heads", "3"), "--num-kv-heads: 3 does not divide --num-heads 4"),
                 (("--softcap", "0"), "--softcap: '0' is not a number above 0"),
                 (("--eps", "inf"), "--eps: 'inf' is not a number above 0"),
-                (("--rtol=-1",), "--rtol: '-1' is not a number from 0 on"),
+                (("--rtol=-1",), "--rtol: '-1' is not a number from 0 up"),
                 (("--dropout", "1"), "--dropout: '1' is not a number from 0 to below 1"),
                 (("--engine", "quick"), "--engine: 'quick' is not one of automatic, reference, "
                                         "fused"),

@@ -77,7 +77,7 @@ class Text(Look):
             self.assertEqual(len(re.findall(rf"(?m)^layer {layer} +(\S+ +){{{HEADS - 1}}}\S+$", out)), 1)
         self.assertIn("next token\n", out)
         self.assertIn("A label is a pattern of the weights, not an effect on the output.", out)
-        self.assertIn("seed 123", out)
+        self.assertIn("seed 123", self.ok(TEXT, "--all"))
         self.assertEqual(len(re.findall(r"^  \"[^\n]*\d+\.\d %", out, re.MULTILINE)), 5)
 
     def test_it_fits_any_width(self):
@@ -140,15 +140,17 @@ class Text(Look):
 
 
 class FirstScreen(Look):
-    def test_all_but_the_tokens_fits_80_x_50(self):
-        lines = on_a_terminal(REPEATS, columns=80, COLORTERM="truecolor").splitlines()
-        begin = next(k for k, line in enumerate(lines) if line.startswith("Each map"))
-        self.assertLessEqual(len(lines) - begin, 48)
+    def test_the_demo_fits_80_x_50_with_a_prompt_below(self):
+        demo = re.search(r"(?m)^DEMO_TEXT := (.+)$", (ROOT / "Makefile").read_text())[1]
+        lines = on_a_terminal(demo, columns=80, COLORTERM="truecolor").splitlines()
+        self.assertLessEqual(len(lines), 49)
 
     def test_two_sentences_say_what_one_sees(self):
         out = " ".join(self.ok(REPEATS).split())
-        self.assertIn("Each map is one head: a row is a token, and its cells show how much it looks at "
-                      "each token up to itself. Here L", out)
+        self.assertIn("Each map is one head: a row is a token, and the denser a cell, the more it looks "
+                      "at the token of that column. Here L", out)
+        self.assertIn("the brighter a cell", " ".join(
+            on_a_terminal(REPEATS, columns=80, COLORTERM="truecolor").split()))
         self.assertRegex(out, r"Here L\d H\d looks at the token before.*; the likeliest next token is "
                               r"\"[^\"]+\" \(\d+ %\)\.")
 
@@ -208,7 +210,7 @@ class Words(Look):
 
     def test_entropy_says_which_end_is_which(self):
         self.assertRegex(self.ok(TEXT, "--layer", "1", "--head", "6"),
-                         r"entropy +0\.\d+ from 0, one token alone, to 1, all alike")
+                         r"entropy +0\.\d+ \(0 = one token alone, 1 = all tokens equally\)")
 
     def test_help_says_what_a_number_is(self):
         self.assertIn("How many next tokens to show", self.ok("--help"))
@@ -226,7 +228,7 @@ class Input(Look):
             file.write(TEXT + "\n")
             file.flush()
             self.assertEqual(self.ok("--file", file.name, "--json"), said)
-            self.refuses(2, "--file: a TEXT is given too; one of them is enough", TEXT, "--file",
+            self.refuses(2, "--file: TEXT is also given; use only one of them", TEXT, "--file",
                          file.name)
         self.refuses(1, "/nowhere: No such file or directory", "--file", "/nowhere")
 
@@ -408,7 +410,7 @@ class Png(Look):
     def test_C3_an_existing_file_stays_unless_forced(self):
         path = self.folder / "here.png"
         path.write_text("mine")
-        self.refuses(1, f"{path}: exists already; say --force to replace it", TEXT, "--png", path)
+        self.refuses(1, f"{path}: already exists; --force overwrites it", TEXT, "--png", path)
         self.assertEqual(path.read_text(), "mine")
         self.ok(TEXT, "--png", path, "--force")
         self.read(path)
@@ -424,16 +426,16 @@ class Png(Look):
 class Refused(Look):
     def test_C1_C2_wrong_usage(self):
         last = LAYERS - 1
-        self.refuses(2, "say a TEXT, - for stdin, or a file with --file; see cephalo look --help")
+        self.refuses(2, "no TEXT given; pass one, - for stdin, or --file FILE; see cephalo look --help")
         self.refuses(2, f"--layer: '{LAYERS}' is not a whole number from 0 to {last}", TEXT,
                      "--layer", LAYERS)
         self.refuses(2, f"--layer: '1e3' is not a whole number from 0 to {last}", TEXT, "--layer",
                      "1e3")
-        self.refuses(2, f"--head: say of which layer too, with --layer 0 to {last}", TEXT, "--head",
+        self.refuses(2, f"--head: needs a layer too, --layer 0 to {last}", TEXT, "--head",
                      "1")
         self.refuses(2, f"--seed: '-1' is not a whole number from 0 to {2**64 - 1}", TEXT,
                      "--seed=-1")
-        self.refuses(2, "--token: shows its row in every head; leave --head out", TEXT, "--token",
+        self.refuses(2, "--token: shows its row in every head; omit --head", TEXT, "--token",
                      "sat", "--layer", "0", "--head", "0")
         self.refuses(2, "unknown flag '--lyer' (did you mean --layer?); see cephalo look --help",
                      TEXT, "--lyer", "0")
@@ -441,13 +443,13 @@ class Refused(Look):
     def test_a_token_that_is_not_there(self):
         result = look(TEXT, "--token", "dog")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("error: --token: 'dog' is no token of the text, nor an index from 0 to",
+        self.assertIn("error: --token: 'dog' is neither a token of the text nor an index from 0 to",
                       result.stderr.decode())
 
     def test_a_text_that_is_too_long(self):
         result = look("word " * 500)
         self.assertEqual(result.returncode, 2)
-        self.assertIn(f"more than cephalo-small can look at once ({CONFIG['n_positions']}); take a "
+        self.assertIn(f"more than cephalo-small reads at once ({CONFIG['n_positions']}); use a "
                       "part of it", result.stderr.decode())
 
     def test_a_folder_without_a_model(self):

@@ -88,17 +88,17 @@ class Tokenize(InFolder):
 
     def test_wrong_usage(self):
         see = "; see cephalo tokenize --help"
-        self.refuses(2, f"say a TEXT, or a file with --file{see}")
-        self.refuses(2, "--file: a TEXT is given too; one of them is enough", "a", "--file", "b")
+        self.refuses(2, f"no TEXT given; pass one, or --file FILE{see}")
+        self.refuses(2, "--file: TEXT is also given; use only one of them", "a", "--file", "b")
         self.refuses(2, f"unknown flag '--vocap' (did you mean --vocab?){see}", "a", "--vocap", "b")
-        self.refuses(2, "--decode: '1x' is no token id (id 2 of the list)", "--decode",
+        self.refuses(2, "--decode: '1x' is not a token id (id 2 of the list)", "--decode",
                      "[0, 1, 1x]", "--vocab", VOCABULARY)
 
     def test_A14_ids_outside_of_the_vocabulary(self):
         for ids, wrong, position in (("1 420", 420, 1), ("-1", -1, 0), ("2147483647", 2147483647, 0)):
-            self.refuses(1, f"decode: id {wrong} at position {position} is outside of vocab_size 420",
+            self.refuses(1, f"decode: id {wrong} at position {position} is outside the vocabulary of 420",
                          "--vocab", VOCABULARY, "--decode", f" {ids}")
-        self.refuses(2, "--decode: '2147483648' is no token id (id 0 of the list)", "--vocab",
+        self.refuses(2, "--decode: '2147483648' is not a token id (id 0 of the list)", "--vocab",
                      VOCABULARY, "--decode", "2147483648")
 
     def test_files_that_are_not_there(self):
@@ -128,7 +128,7 @@ class Train(InFolder):
 
     def test_a_corpus_that_is_too_small_gives_fewer_tokens(self):
         text = self.ok("train", self.corpus, "-o", self.output).decode().splitlines()
-        self.assertEqual(text[1], "fewer than 4096: no other pair is met 2 times")
+        self.assertEqual(text[1], "fewer than 4096: no other pair occurs 2 times")
 
     def test_special_tokens_come_last(self):
         self.ok("train", self.corpus, self.corpus, "-o", self.output, "--vocab-size", "300",
@@ -139,9 +139,9 @@ class Train(InFolder):
     def test_what_is_there_is_kept_unless_forced(self):
         words = ("train", self.corpus, "-o", self.output, "--vocab-size", "300")
         self.ok(*words)
-        self.refuses(1, f"{self.output}/vocab.json: exists already; say --force to replace it", *words)
+        self.refuses(1, f"{self.output}/vocab.json: already exists; --force overwrites it", *words)
         self.ok(*words, "--force")
-        self.refuses(2, f"{self.output}/vocab.json: is the input; write somewhere else", "train",
+        self.refuses(2, f"{self.output}/vocab.json: is also the input; choose another output", "train",
                      self.output / "vocab.json", "-o", self.output, "--force")
 
     def test_wrong_usage(self):

@@ -242,7 +242,7 @@ class Picture(unittest.TestCase):
         for arguments, message in (
                 (("--rung", "4", "--picture"),
                  "--picture: rung 4 splits nothing into heads; rungs 5 to 8 do"),
-                (("--svg", "x.svg", "--json"), "--svg: goes with neither --json nor --explain"),
+                (("--svg", "x.svg", "--json"), "--svg: cannot be combined with --json or --explain"),
                 (("--svg", "x.png"), "--svg: writes an SVG file; 'x.png' does not end in .svg")):
             result = cephalo("trace", *arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
@@ -276,7 +276,7 @@ class Mistakes(unittest.TestCase):
         self.assertEqual(result.stderr, f"error: {message}\n")
 
     def test_C1_wrong_usage_is_one_line_and_status_2(self):
-        self.refuses(2, "say what to do, for example: cephalo look \"The cat sat on the mat\"; see "
+        self.refuses(2, "no command given; try: cephalo look \"The cat sat on the mat\"; see "
                         "cephalo --help")
         self.refuses(2, "unknown command 'tarce' (did you mean trace?); see cephalo --help", "tarce")
         self.refuses(2, "unknown flag '--num-head' (did you mean --num-heads?); see cephalo trace "
@@ -284,7 +284,7 @@ class Mistakes(unittest.TestCase):
         for words in (("page",), ("page", "--help"), ("--help", "page")):
             result = cephalo(*words)
             self.assertEqual((result.returncode, result.stdout), (2, ""), words)
-            self.assertRegex(result.stderr, "^error: unknown command 'page'; there are look, trace, "
+            self.assertRegex(result.stderr, "^error: unknown command 'page'; the commands are look, trace, "
                                             ".*, presets; see cephalo --help\n$")
         self.refuses(2, "unknown word 'hello'; see cephalo trace --help", "trace", "hello")
         self.refuses(2, "--rung: '9' is not 1 to 8 or one of simple, self, causal, wrapper, "
@@ -292,7 +292,7 @@ class Mistakes(unittest.TestCase):
         self.refuses(2, "--num-heads: rung 2 has no such option", "trace", "--rung", "2",
                      "--num-heads", "2")
         self.refuses(2, "--head: '12' is not a whole number from 0 to 11", "trace", "--head", "12")
-        self.refuses(2, "--text: there is no word in it", "trace", "--text", " ")
+        self.refuses(2, "--text: has no word in it", "trace", "--text", " ")
         for arguments in (("trace", "--seed"), ("trace", "--seed", "1", "--seed", "2")):
             result = cephalo(*arguments)
             self.assertEqual(result.returncode, 2)
@@ -314,7 +314,7 @@ class Mistakes(unittest.TestCase):
                         "8 or 12 heads fit", "trace", "--num-heads", "11")
         self.refuses(2, "embed_text: tokens (6) exceed context_length (5)", "trace",
                      "--context-length", "5")
-        self.refuses(2, "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, "
+        self.refuses(2, "preset: unknown name gpt5; known are gpt2-small, gpt2-medium, gpt2-large, "
                         "gpt2-xl, gpt3-small, gpt3-medium, gpt3-large, gpt3-xl, gpt3-2.7b, gpt3-6.7b, "
                         "gpt3-13b, gpt3", "trace", "--preset", "gpt5")
 

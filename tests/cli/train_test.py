@@ -133,9 +133,9 @@ class Train(InFolder):
                                     timeout=20)
             self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
             return result.stderr
-        self.assertIn("say what to learn from", usage())
+        self.assertIn("no text given; try: cephalo train FILE", usage())
         self.assertIn("--resume needs --out", usage("--resume"))
-        self.assertIn("--previous belongs to --resume", usage(self.text, "--previous"))
+        self.assertIn("--previous needs --resume", usage(self.text, "--previous"))
         self.assertIn("--steps: '1e3' is not", usage(self.text, "--steps", "1e3", "--out",
                                                      self.folder / "x"))
         self.assertFalse((self.folder / "x").exists())
@@ -240,7 +240,7 @@ class Interrupted(InFolder):
             rest, _ = process.communicate(timeout=60)
             if process.returncode != 0:  # it may have been through already
                 self.assertEqual(process.returncode, status)
-                self.assertIn(f"cephalo train --resume --out {self.folder / out} goes on", rest)
+                self.assertIn(f"cephalo train --resume --out {self.folder / out} continues", rest)
                 done = int(re.search(r"has step (\d+) of 40", rest)[1])
                 self.assertEqual(self.checkpoints(out)[-1].name, f"step-{done:08}.safetensors")
             self.train(out, "--resume", steps=40)
@@ -261,7 +261,7 @@ class Interrupted(InFolder):
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
-        self.assertIn("goes on", rest)
+        self.assertIn("continues", rest)
 
     def newest(self, out):
         found = self.checkpoints(out)
@@ -323,7 +323,7 @@ class Interrupted(InFolder):
         self.assertEqual(
             self.error("model", "--resume", "--num-heads", "4", "--num-kv-heads", "1", status=2)
             .splitlines()[0],
-            "--num-kv-heads: 1, the run that is resumed has 2; leave it out or begin a new run in "
+            "--num-kv-heads: 1, the run that is resumed has 2; omit it, or start a new run in "
             "another folder")
         self.assertIn("--num-kv-heads: 3 does not divide --num-heads 4",
                       self.error("other", "--num-heads", "4", "--num-kv-heads", "3", status=2))
@@ -339,7 +339,7 @@ class Interrupted(InFolder):
 
     def test_more_steps_go_on_and_other_sizes_do_not(self):
         self.train("model", steps=5)
-        self.assertIn("has a run at step 5; --resume goes on with it", self.error("model"))
+        self.assertIn("already has a run, at step 5; --resume continues it", self.error("model"))
         result = self.train("model", "--resume", steps=9)
         self.assertIn("resumes at step 5 of 9", result.stdout)
         command = [CEPHALO, "train", "--resume", "--out", self.folder / "model", "--d-model", "32"]
@@ -349,7 +349,7 @@ class Interrupted(InFolder):
         gone = subprocess.run([CEPHALO, "train", "--resume", "--out", self.folder / "no"],
                               capture_output=True, text=True)
         self.assertEqual(gone.returncode, 1)
-        self.assertIn("there is no such folder to resume", gone.stderr)
+        self.assertIn("does not exist; there is nothing to resume", gone.stderr)
 
 
 class Disk(InFolder):
@@ -444,11 +444,11 @@ class Damaged(InFolder):
             newest = self.damage(how)
             step = int(newest.name[5:13])
             error = self.error("model", "--resume", steps=12)
-            self.assertEqual(error, f"{newest}: checksum: does not fit the {newest.stat().st_size} bytes"
-                                    " of the file; it is damaged, cut short or not a checkpoint; "
-                                    f"--previous goes on from step {step - 1}")
+            self.assertEqual(error, f"{newest}: checksum: does not match the {newest.stat().st_size} bytes"
+                                    " of the file; it is damaged, truncated or not a checkpoint; "
+                                    f"--previous continues from step {step - 1}")
             result = self.train("model", "--resume", "--previous", steps=12)
-            self.assertIn(f"goes on from step {step - 1} instead", result.stdout)
+            self.assertIn(f"continuing from step {step - 1} instead", result.stdout)
             self.same_result("whole", "model")
 
     def test_R5_nothing_to_fall_back_to(self):
@@ -500,8 +500,8 @@ class Damaged(InFolder):
     def test_R7_two_runs_in_one_folder(self):
         process = self.run_until("model", 2)
         self.assertEqual(self.error("model", "--resume"),
-                         f"{self.folder}/model: another run trains in this folder; wait for it or name "
-                         "another one")
+                         f"{self.folder}/model: another run is training in this folder; wait for it to "
+                         "end or choose another folder")
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)

@@ -68,7 +68,7 @@ TEST(CpuTest, one_that_the_machine_lacks_cannot_be_forced) {
   const Isa foreign = Isa::avx2;
 #endif
   EXPECT_EQ(error_of([&] { force_isa(foreign); }),
-            format_text("CEPHALO_ISA: {} cannot run here; there are {}", name(foreign),
+            format_text("CEPHALO_ISA: {} cannot run here; available are {}", name(foreign),
                         names_of(available_isas())));
   EXPECT_EQ(current_isa(), before);
 }
@@ -105,9 +105,9 @@ TEST_F(CpuDeathTest, an_empty_name_means_the_best) {
 
 TEST_F(CpuDeathTest, an_unknown_name_is_an_error_that_lists_what_there_is) {
   EXPECT_EXIT(answer_with("avx1024"), ::testing::ExitedWithCode(1),
-              "error: CEPHALO_ISA: there is no instruction set 'avx1024'; there are " +
+              "error: CEPHALO_ISA: unknown instruction set 'avx1024'; available are " +
                   names_of(available_isas()));
-  EXPECT_EXIT(answer_with("AVX2"), ::testing::ExitedWithCode(1), "no instruction set 'AVX2'");
+  EXPECT_EXIT(answer_with("AVX2"), ::testing::ExitedWithCode(1), "unknown instruction set 'AVX2'");
 }
 #endif
 

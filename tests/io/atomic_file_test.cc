@@ -156,8 +156,8 @@ TEST_F(AtomicFileTest, a_file_system_without_links_is_named_as_such) {
                 file.finish();
               }),
               path() +
-                  ": its file system has no hard links, without which a new file might replace "
-                  "another one; allow it to replace one, or write to another file system");
+                  ": its file system has no hard links, so a new file could overwrite another; "
+                  "replace = true allows that");
     EXPECT_EQ(folder_.files(), 0U);
   }
   write("new");  // replacing needs none

@@ -137,10 +137,8 @@ TEST_F(SafetensorsTest, W6_offsets_that_are_no_offsets) {
             "a: data_offsets: 9223372036854775808 is too large");
   EXPECT_EQ(error_of_header(entry("[0]"), 4), "a: data_offsets: got 1 numbers, expected 2");
   EXPECT_EQ(error_of_header(entry("[0,4,8]"), 4), "a: data_offsets: more than two numbers");
-  EXPECT_EQ(error_of_header(entry("[[0],4]"), 4),
-            "a: data_offsets: an array stands where none belongs");
-  EXPECT_EQ(error_of_header(entry("{}"), 4),
-            "a: data_offsets: an object stands where none belongs");
+  EXPECT_EQ(error_of_header(entry("[[0],4]"), 4), "a: data_offsets: an array does not belong here");
+  EXPECT_EQ(error_of_header(entry("{}"), 4), "a: data_offsets: an object does not belong here");
   EXPECT_EQ(error_of_header(entry("null"), 4), "a: data_offsets: null does not belong here");
 }
 
@@ -183,7 +181,7 @@ TEST_F(SafetensorsTest, W10_types_and_metadata_that_are_unknown) {
   EXPECT_EQ(error_of_header(R"({"__metadata__":{"k":3}})"),
             "__metadata__: k: the number 3 does not belong here");
   EXPECT_EQ(error_of_header(R"({"__metadata__":{"k":{}}})"),
-            "__metadata__: k: an object stands where none belongs");
+            "__metadata__: k: an object does not belong here");
   EXPECT_EQ(error_of_header(R"({"a":{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":1}})", 1),
             "a: unknown field x");
 }
@@ -231,7 +229,8 @@ TEST_F(SafetensorsTest, W15_a_file_cut_short_after_it_was_opened) {
   const SafetensorsFile file(path());
   ASSERT_EQ(truncate(path().c_str(), 500), 0);
   const std::string error = error_of([&] { file.read(file.entries()[0]); });
-  EXPECT_NE(error.find(": ends at byte 500 while it is read"), std::string::npos) << error;
+  EXPECT_NE(error.find(": was truncated to 500 bytes while being read"), std::string::npos)
+      << error;
 }
 
 TEST_F(SafetensorsTest, P1_pickles_under_any_name_are_refused) {
@@ -332,7 +331,7 @@ TEST_F(SafetensorsTest, W16_an_index_that_says_a_tensor_twice_or_in_the_wrong_pl
   EXPECT_EQ(reading("{\"weight_map\":{\"a\":\"\u202E.safetensors/\"}}"),
             "weight_map: a: \"?.safetensors/\" is not the plain name of a .safetensors file");
   EXPECT_EQ(reading("{\"a\":" + std::string(1'000'000, '[')),
-            "more than 64 objects and arrays in one another at byte 69");
+            "objects and arrays nested more than 64 deep at byte 69");
 }
 
 TEST_F(SafetensorsTest, names_that_are_not_utf8_are_not_written) {
@@ -351,7 +350,7 @@ TEST_F(SafetensorsTest, an_existing_file_is_replaced_only_on_request) {
   EXPECT_EQ(error_of([&] {
               write_safetensors(path(), {{"a", b}}, {});
             }),
-            path() + ": exists already; say --force to replace it");
+            path() + ": already exists; replace = true overwrites it");
   EXPECT_TRUE(same_bits(SafetensorsFile(path()).read(SafetensorsFile(path()).entries()[0]), a));
   write_safetensors(path(), {{"a", b}}, {}, true);
   EXPECT_TRUE(same_bits(SafetensorsFile(path()).read(SafetensorsFile(path()).entries()[0]), b));

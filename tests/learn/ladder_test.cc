@@ -212,9 +212,8 @@ TEST(LadderTest, presets_have_the_published_parameter_counts) {
   }
   EXPECT_EQ(MultiHeadAttention(preset("gpt2-small")).parameter_count(), 2360064);
   EXPECT_EQ(testing::error_of([] { preset("gpt5"); }),
-            "preset: there is no gpt5; there are gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, "
-            "gpt3-small, "
-            "gpt3-medium, gpt3-large, gpt3-xl, gpt3-2.7b, gpt3-6.7b, gpt3-13b, gpt3");
+            "preset: unknown name gpt5; known are gpt2-small, gpt2-medium, gpt2-large, gpt2-xl, "
+            "gpt3-small, gpt3-medium, gpt3-large, gpt3-xl, gpt3-2.7b, gpt3-6.7b, gpt3-13b, gpt3");
 }
 
 TEST(LadderTest, a_preset_goes_by_each_of_its_names) {

@@ -337,12 +337,12 @@ TEST(MaskTest, misuse_is_refused_by_name) {
             "mask: two different position maps in one mask: positions(top_left, 0) and "
             "positions(top_left, 1)");
   EXPECT_EQ(error_of([&] { keep(numbers); }),
-            "keep: float32 is neither bool nor an integer type; to add numbers to the scores say "
+            "keep: float32 is neither bool nor an integer type; to add numbers to the scores use "
             "bias(t)");
   EXPECT_EQ(error_of([&] { bias(flags); }),
-            "bias: bool is not a floating-point type; for a boolean mask say keep(t) or drop(t)");
+            "bias: bool is not a floating-point type; for a boolean mask use keep(t) or drop(t)");
   EXPECT_EQ(error_of([&] { window(-1, 0); }),
-            "window: left (-1) and right (0) must be >= 0; say unlimited for no bound");
+            "window: left (-1) and right (0) must be >= 0; use unlimited for no bound");
   EXPECT_EQ(error_of([&] { causal(-1); }), "causal: prefix (-1) must be >= 0");
   EXPECT_EQ(error_of([&] { alibi({-1.0F}); }), "alibi: slope (-1) must be >= 0 and finite");
   const auto bind = [&](const Mask& mask) {
@@ -354,7 +354,7 @@ TEST(MaskTest, misuse_is_refused_by_name) {
   EXPECT_EQ(bind(lengths({6, 1})), "attend: lengths kv[0] (6) must be in [0, 5] (kv_tokens)");
   EXPECT_EQ(bind(lengths({1, 2, 3})), "attend: lengths(kv) has 3 entries, batch is 2");
   EXPECT_EQ(bind(documents(ids)),
-            "attend: documents(ids) needs q_tokens (4) equal to kv_tokens (5); say "
+            "attend: documents(ids) needs q_tokens (4) equal to kv_tokens (5); use "
             "documents(q_ids, kv_ids)");
   EXPECT_EQ(bind(alibi({1.0F})), "attend: alibi has 1 slopes, num_heads is 3");
 }

@@ -54,7 +54,7 @@ TEST(MaskTextTest, a_text_that_is_not_a_mask_says_where) {
   EXPECT_EQ(refusal_of("window(1e300, 0)"), "mask: argument 1 of window() must be a whole number");
   EXPECT_EQ(refusal_of("positions(left)"), "mask: positions() takes bottom_right or top_left");
   EXPECT_EQ(refusal_of("window(-1, 0)"),
-            "window: left (-1) and right (0) must be >= 0; say unlimited for no bound");
+            "window: left (-1) and right (0) must be >= 0; use unlimited for no bound");
   EXPECT_THROW(static_cast<void>(parse_mask("causal(")), MaskTextError);
 }
 

@@ -94,7 +94,7 @@ TEST(BuiltinTest, memory_is_read_like_a_file) {
   EXPECT_EQ(found[1], std::byte{3});
   file.read(3, found, 0);
   EXPECT_EQ(error_of([&] { file.read(2, found, 2); }),
-            "three: has no 2 bytes from byte 2 on (it has 3)");
+            "three: has no 2 bytes starting at byte 2 (it has 3)");
   EXPECT_NE(error_of([&] { file.read(-1, found, 1); }), "");
   EXPECT_NE(error_of([&] { file.read(INT64_MAX, found, 2); }), "");
   const InputFile moved = std::move(file);

@@ -100,7 +100,7 @@ def test_every_option_is_an_argument_a_property_and_in_options():
     ((40, 16, 16, 2, 1), dict(d_model=3), "Gpt: d_model is given twice"),
     ((40, 16, "16", 2, 1), {}, "Gpt: d_model must be int, got str"),
     ((40, 16, 16, 2, 1), dict(seed=-1), r"Gpt: seed must be int \| None, got int"),
-    ((40, 16, 16, 2, 1), dict(n_embd=3), "Gpt: there is no argument n_embd; there are vocab_size, "),
+    ((40, 16, 16, 2, 1), dict(n_embd=3), "Gpt: unknown argument n_embd; known are vocab_size, "),
     ((40, 16, 16, 2, 1), dict(tokenizer=3), "Gpt: tokenizer must be a Bpe or None"),
 ])
 def test_arguments_that_do_not_fit_are_named(arguments, options, text):
@@ -137,7 +137,7 @@ def test_presets_are_sizes_of_gpt_2():
     (dict(num_heads=3), r"Gpt: d_model \(16\) must be a multiple of num_heads \(3\)"),
     (dict(vocab_size=0), r"Gpt: vocab_size \(0\) must be > 0"),
     (dict(dropout=1.0), r"Gpt: dropout \(1\) must be in \[0, 1\)"),
-    (dict(positions="alibi"), 'positions is "alibi"; there are "learned", "rotary"'),
+    (dict(positions="alibi"), 'positions is "alibi"; it must be one of "learned", "rotary"'),
     (dict(activation="relu"), 'activation is "relu"'),
 ])
 def test_models_that_cannot_be_are_named(options, text):

@@ -63,7 +63,7 @@ def test_rotary_positions_are_seen_and_never_lost(tmp_path):
     assert "rotary" not in repr(cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2))
     with pytest.raises(ValueError, match="no PyTorch module of form separate has rotary positions"):
         layer.to_torch_state_dict()
-    with pytest.raises(ValueError, match="form joined has no place for rotary positions"):
+    with pytest.raises(ValueError, match="form joined cannot hold rotary positions"):
         layer.save(tmp_path / "fused.safetensors", "fused")
     layer.save(tmp_path / "fused.safetensors", "joined", allow_rotary=True)
     assert cephalo.load(tmp_path / "fused.safetensors").rotary.base == 500.0
@@ -105,7 +105,7 @@ def test_layers_that_cannot_be_are_named(arguments, text):
 
 
 def test_words_and_seeds_that_are_none_are_named():
-    with pytest.raises(ValueError, match='form is "book"; there are "separate", "raw"'):
+    with pytest.raises(ValueError, match='form is "book"; it must be one of "separate", "raw"'):
         cephalo.MultiHeadAttention(8, 8, 4, 0.0, 2, form="book")
     with pytest.raises(ValueError, match='dtype is "int8"'):
         cephalo.MultiHeadAttention(8, 8, 4, 0.0, 2, dtype=np.int8)

@@ -33,7 +33,7 @@ def test_v1_refuses_words_that_v2_reads_as_unknown():
     assert second.decode(second.encode("The dog sat.")) == "The <|unk|> sat."
     with pytest.raises(ValueError, match="dog"):
         first.encode("The dog")
-    with pytest.raises(ValueError, match='version is "v3"; there are "v1", "v2"'):
+    with pytest.raises(ValueError, match='version is "v3"; it must be one of "v1", "v2"'):
         cephalo.WordTokenizer("a", "v3")
 
 

@@ -68,7 +68,7 @@ TEST(BpeTest, a_special_token_that_is_not_allowed_is_text_as_any_other) {
 TEST(BpeTest, only_special_tokens_can_be_allowed) {
   const std::vector<std::string> allowed = {"the"};
   EXPECT_EQ(error_of([&] { golden_vocabulary().encode("the", allowed); }),
-            "encode: \"the\" is allowed but is no special token of the vocabulary");
+            "encode: \"the\" is allowed but is not a special token of the vocabulary");
 }
 
 TEST(BpeTest, of_two_special_tokens_at_one_place_the_longer_is_taken) {
@@ -164,7 +164,7 @@ TEST(BpeTest, what_is_saved_is_loaded) {
   EXPECT_EQ(bpe.merges_txt(), read_bytes(testing::golden_vocabulary_folder() + "/merges.txt"));
   EXPECT_TRUE(error_of([&] {
                 bpe.save(folder / "new/folder");
-              }).ends_with("exists already; say --force to replace it"));
+              }).ends_with("already exists; replace = true overwrites it"));
   bpe.save(folder / "new/folder", true);
 }
 
@@ -195,11 +195,11 @@ TEST(BpeTest, A14_ids_outside_of_the_vocabulary) {
   const Bpe bpe = golden_vocabulary();
   const Ids high = {0, 1, 420}, negative = {-1};
   EXPECT_EQ(error_of([&] { bpe.decode(high); }),
-            "decode: id 420 at position 2 is outside of vocab_size 420");
+            "decode: id 420 at position 2 is outside the vocabulary of 420");
   EXPECT_EQ(error_of([&] { bpe.decode(negative); }),
-            "decode: id -1 at position 0 is outside of vocab_size 420");
+            "decode: id -1 at position 0 is outside the vocabulary of 420");
   EXPECT_EQ(error_of([&] { static_cast<void>(bpe.token(-1)); }),
-            "token: id -1 is outside of vocab_size 420");
+            "token: id -1 is outside the vocabulary of 420");
 }
 
 TEST(BpeTest, several_threads_use_one_object) {
@@ -237,8 +237,7 @@ TEST(BpeFilesTest, K1_vocabularies_that_are_no_vocabularies) {
   EXPECT_EQ(vocab_error("null"), "vocab.json: is null, not an object of tokens and their ids");
   EXPECT_EQ(vocab_error(""), "vocab.json: not valid UTF-8 JSON at byte 1");
   EXPECT_EQ(vocab_error("{\"a\xFF\":1}"), "vocab.json: not valid UTF-8 JSON at byte 4");
-  EXPECT_EQ(vocab_error(R"({"a":{}})"),
-            "vocab.json: token \"a\": an object stands where an id belongs");
+  EXPECT_EQ(vocab_error(R"({"a":{}})"), "vocab.json: token \"a\": an object is not an id");
   EXPECT_EQ(vocab_error(std::string(100000, '[')),
             "vocab.json: is an array, not an object of tokens and their ids");
   EXPECT_EQ(vocab_error("{}"), "vocab.json: lacks the token \"\xC4\x80\" of byte 0x00");
@@ -253,7 +252,7 @@ TEST(BpeFilesTest, K1_ids_that_are_no_ids) {
   EXPECT_EQ(vocab_error(changed_vocab("he", "7")),
             "vocab.json: token \"he\": id \"7\" is not a number");
   EXPECT_EQ(vocab_error(changed_vocab("he", nullptr)),
-            "vocab.json: token \"he\": null stands where an id belongs");
+            "vocab.json: token \"he\": null is not an id");
   EXPECT_EQ(vocab_error(changed_vocab("he", 0)),
             "vocab.json: tokens \"!\" and \"he\" share the id 0");
   EXPECT_EQ(vocab_error(changed_vocab("new", 421)),
@@ -288,7 +287,8 @@ TEST(BpeFilesTest, K2_lines_that_are_no_merges) {
             "merges.txt:1: \"t  h\" is not two tokens with one space between");
   EXPECT_EQ(merges_error("t h \n"),
             "merges.txt:1: \"t h \" is not two tokens with one space between");
-  EXPECT_EQ(merges_error("t h\nt h\n"), "merges.txt:2: the pair \"t h\" is on an earlier line too");
+  EXPECT_EQ(merges_error("t h\nt h\n"),
+            "merges.txt:2: the pair \"t h\" is already on an earlier line");
   EXPECT_EQ(merges_error("t h\n\xFF\n"),
             "merges.txt:2: \"?\" is not two tokens with one space between");
   EXPECT_EQ(
@@ -311,8 +311,7 @@ TEST(BpeFilesTest, K2_harmless_forms_are_accepted) {
 TEST(BpeFilesTest, K3_merges_of_tokens_that_are_not_there) {
   EXPECT_EQ(merges_error("t h\nqq e\n"), "merges.txt:2: the token \"qq\" is not in the vocabulary");
   EXPECT_EQ(merges_error("t h\ne qq\n"), "merges.txt:2: the token \"qq\" is not in the vocabulary");
-  EXPECT_EQ(merges_error("t h\nq q\n"),
-            "merges.txt:2: what it makes, \"qq\" is not in the vocabulary");
+  EXPECT_EQ(merges_error("t h\nq q\n"), "merges.txt:2: its result \"qq\" is not in the vocabulary");
 }
 
 TEST(BpeFilesTest, K4_a_vocabulary_that_lacks_a_byte) {

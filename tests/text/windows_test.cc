@@ -327,9 +327,9 @@ TEST_F(TokenFileTest, every_flipped_bit_and_every_cut_is_found) {
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_NE(error_of_bytes(bytes.substr(0, size)), "") << size << " bytes";
   }
-  EXPECT_EQ(error_of_bytes("x"), "is no token file: 1 bytes, the least is 56");
+  EXPECT_EQ(error_of_bytes("x"), "is not a token file: 1 bytes, the least is 56");
   EXPECT_EQ(error_of_bytes(std::string(100, 'x')),
-            "is no token file: it does not begin with CEPHTOK1");
+            "is not a token file: it does not begin with CEPHTOK1");
   EXPECT_EQ(error_of_bytes(bytes), "");
 }
 
@@ -345,7 +345,7 @@ TEST_F(TokenFileTest, A14_ids_outside_of_the_vocabulary) {
   EXPECT_EQ(error_of([] {
               TokensInMemory({1, 2, 3}, 3);
             }),
-            "TokensInMemory: id 3 at position 2 is outside of vocab_size 3");
+            "TokensInMemory: id 3 at position 2 is outside the vocabulary of 3");
 }
 
 #if !defined(__SANITIZE_THREAD__)  // TSan does not follow a fork of a process with threads

@@ -74,7 +74,7 @@ TEST(WordTokenizerTest, A14_ids_outside_of_the_vocabulary) {
   EXPECT_EQ(testing::error_of([&] {
               tokenizer.decode(Ids{0, 15});
             }),
-            "decode: id 15 at position 1 is outside of vocab_size 15");
+            "decode: id 15 at position 1 is outside the vocabulary of 15");
 }
 
 }  // namespace

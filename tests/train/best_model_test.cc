@@ -46,7 +46,7 @@ TEST_F(BestModelTest, a_damaged_file_and_one_of_another_model_are_refused) {
   best.keep(model, {12, 3.5});
   GptOptions other = model.options();
   other.d_mlp = 16;
-  EXPECT_NE(error_of([&] { best.read(12, other); }).find("of another model"), std::string::npos);
+  EXPECT_NE(error_of([&] { best.read(12, other); }).find("to another model"), std::string::npos);
   std::string bytes = read_bytes(at("best-00000012.safetensors"));
   bytes[bytes.size() / 2] ^= 1;
   write_bytes(at("best-00000012.safetensors"), bytes);

@@ -184,7 +184,7 @@ TEST_F(CheckpointStateTest, notes_that_no_checkpoint_could_hold_are_refused_when
   EXPECT_EQ(error_of([&] { trainer_.set_notes("{"); }),
             "Trainer: notes: not valid UTF-8 JSON at byte 2");
   EXPECT_EQ(error_of([&] { trainer_.set_notes("{\"a\":" + std::string(200'000, '[')); }),
-            "Trainer: notes: more than 32 objects and arrays in one another at byte 37");
+            "Trainer: notes: objects and arrays nested more than 32 deep at byte 37");
   // The largest that may be set can be read again, quotes and all.
   std::string quotes;
   for (int k = 0; k < 50'000; ++k) quotes += "\\\"";

@@ -46,17 +46,17 @@ TEST_F(CheckpointTest, what_is_written_can_be_read) {
   Tensor wrong = Tensor::zeros({5, 3});
   EXPECT_EQ(error_of([&] { file.read_into("a", wrong); }),
             path() +
-                ": a: is float32 [3, 5], the model's is float32 [5, 3]; the checkpoint is of "
+                ": a: is float32 [3, 5], the model's is float32 [5, 3]; the checkpoint belongs to "
                 "another model");
   EXPECT_EQ(error_of([&] { file.read("b"); }),
-            path() + ": b: is missing; the checkpoint is of another model");
+            path() + ": b: is missing; the checkpoint belongs to another model");
 }
 
 TEST_F(CheckpointTest, R5_any_flipped_bit_is_a_checksum_error) {
   write_checkpoint(path(), {{"a", normal({3, 5}, 1)}}, R"({"step":12})");
   const std::string whole = read_bytes(path());
-  const std::string damaged = "checksum: does not fit the " + std::to_string(whole.size()) +
-                              " bytes of the file; it is damaged, cut short or not a checkpoint";
+  const std::string damaged = "checksum: does not match the " + std::to_string(whole.size()) +
+                              " bytes of the file; it is damaged, truncated or not a checkpoint";
   for (std::size_t byte = 0; byte < whole.size(); ++byte) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string flipped = whole;
@@ -74,8 +74,8 @@ TEST_F(CheckpointTest, R5_a_file_cut_at_any_byte_is_a_checksum_error) {
   const std::string whole = read_bytes(path());
   for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
     write_bytes(path(), whole.substr(0, bytes));
-    ASSERT_EQ(refusal(), "checksum: does not fit the " + std::to_string(bytes) +
-                             " bytes of the file; it is damaged, cut short or not a checkpoint");
+    ASSERT_EQ(refusal(), "checksum: does not match the " + std::to_string(bytes) +
+                             " bytes of the file; it is damaged, truncated or not a checkpoint");
   }
 }
 
@@ -85,7 +85,7 @@ TEST_F(CheckpointTest, R5_a_newer_version_and_files_that_are_none) {
     return refusal();
   };
   EXPECT_EQ(write(R"({"version":2,"state":{}})"),
-            "version: is 2, this program reads 1; a newer cephalo wrote it");
+            "version: is 2, but this cephalo reads 1; a newer one wrote it");
   EXPECT_EQ(write("[]"), "cephalo_checkpoint: is not a version and a state");
   EXPECT_EQ(write(R"({"version":"1","state":{}})"),
             "cephalo_checkpoint: is not a version and a state");
@@ -103,9 +103,9 @@ TEST_F(CheckpointTest, a_state_of_any_depth_is_refused_not_followed) {
     return refusal();
   };
   EXPECT_EQ(refusal_of(R"({"version":1,"state":{"a":)" + open + close + "}}"),
-            "cephalo_checkpoint: more than 64 objects and arrays in one another at byte 89");
+            "cephalo_checkpoint: objects and arrays nested more than 64 deep at byte 89");
   EXPECT_EQ(refusal_of(R"({"version":1,"state":{"notes":)" + open + close + "}}"),
-            "cephalo_checkpoint: more than 64 objects and arrays in one another at byte 93");
+            "cephalo_checkpoint: objects and arrays nested more than 64 deep at byte 93");
   EXPECT_EQ(refusal_of(std::string("{\"version\":1,\"state\":{}}\0more", 29)),
             "cephalo_checkpoint: not valid UTF-8 JSON at byte 25");
 }
@@ -216,7 +216,8 @@ TEST_F(RunFolderTest, R7_latest_that_points_nowhere_is_repaired) {
 
 TEST_F(RunFolderTest, R7_a_second_run_is_refused_until_the_first_has_ended) {
   const std::string refused =
-      path() + ": another run trains in this folder; wait for it or name another one";
+      path() +
+      ": another run is training in this folder; wait for it to end or choose another folder";
   {
     const RunFolder run(path());
     EXPECT_EQ(error_of([&] { RunFolder second(path()); }), refused);

@@ -182,17 +182,17 @@ TEST_F(TrainerTest, R5_a_checkpoint_of_another_model_changes_nothing) {
   Trainer trainer(other, counting, small_run());
   EXPECT_EQ(error_of([&] { trainer.load(path()); }),
             path() +
-                ": transformer.wte.weight: is float32 [17, 16], the model's is float32 "
-                "[17, 24]; the checkpoint is of another model");
+                ": transformer.wte.weight: is float32 [17, 16], the model's is float32 [17, 24]; "
+                "the checkpoint belongs to another model");
   EXPECT_TRUE(same_parameters(other, as_it_was));
   GptOptions deeper = small_model();
   deeper.num_layers = 3;
   Gpt third(deeper);
   Trainer more(third, counting, small_run());
-  EXPECT_EQ(error_of([&] { more.load(path()); }),
-            path() +
-                ": transformer.h.2.ln_1.weight: is missing; the checkpoint is of another "
-                "model");
+  EXPECT_EQ(
+      error_of([&] { more.load(path()); }),
+      path() +
+          ": transformer.h.2.ln_1.weight: is missing; the checkpoint belongs to another model");
 }
 
 TEST_F(TrainerTest, R3_a_run_whose_checkpoint_cannot_be_written_ends) {
@@ -265,8 +265,8 @@ TEST_F(TrainerTest, R8_parameters_that_are_not_finite_never_replace_a_checkpoint
     });
     EXPECT_EQ(error_of([&] { trainer.save(path()); }),
               path() + ": " + model.parameters()[3].name +
-                  ": has numbers that are NaN or infinite after step 0; nothing was saved, the "
-                  "checkpoint before is as it was");
+                  ": has numbers that are NaN or infinite after step 0; nothing was saved and the "
+                  "previous checkpoint is unchanged");
     EXPECT_EQ(read_bytes(path()), good);
   }
   EXPECT_EQ(folder_.files(), 1U);

@@ -84,7 +84,7 @@ TEST_F(LookTest, json_has_what_the_report_has) {
 TEST_F(LookTest, a_text_that_cannot_be_looked_at_is_refused_by_what_is_wrong_with_it) {
   const TextModel model = builtin_model();
   EXPECT_EQ(error_of([&] { static_cast<void>(look_at(look_model(model), "", {.begin = false})); }),
-            "look: the text is empty, and no token was put before it");
+            "look: the text is empty, and no token was prepended");
   const std::string text = error_of([&] {
     std::string pages;
     for (int k = 0; k < 2000; ++k) pages += "word ";

@@ -122,8 +122,7 @@ void read_setting(const Json& json, const char* key, const std::string& path,
   bool fits = value.is_boolean();
   if constexpr (std::is_same_v<T, dim_t>) fits = value.is_unsigned();
   if constexpr (std::is_same_v<T, double>) fits = value.is_number();
-  require(fits, "{}: __metadata__: cephalo: {} is {}, which it cannot be", path, key,
-          shown_json(value));
+  require(fits, "{}: __metadata__: cephalo: {} cannot be {}", path, key, shown_json(value));
   if constexpr (std::is_same_v<T, dim_t>) {
     to = value.as_int64();
   } else if constexpr (std::is_same_v<T, double>) {
@@ -192,7 +191,7 @@ Widths widths_of(const NamedEntries& named, Form form, LayerSettings& settings,
       std::swap(v_rows, v_columns);
     }
     require(k_columns == v_columns,
-            "{}: {} has shape {} but {} has shape {}: they have one input; is one transposed?",
+            "{}: {} has shape {} but {} has shape {}: they share an input; is one transposed?",
             path, k, named.at(k).shape, v, named.at(v).shape);
     return Widths{q_rows, k_rows, v_rows, q_columns, k_columns, false};
   };
@@ -251,13 +250,13 @@ MultiHeadAttentionOptions options_of(const NamedEntries& named, Form form, Layer
                                      const std::string& path) {
   const Widths w = widths_of(named, form, settings, path);
   require(settings.num_heads.has_value(),
-          "{}: num_heads is not in the file and cannot be seen from it; say --num-heads N", path);
+          "{}: num_heads is not in the file and cannot be inferred from it; pass num_heads", path);
   const dim_t heads = *settings.num_heads;
   require(heads > 0 && w.q % heads == 0, "{}: num_heads ({}) does not divide the width of q ({})",
           path, heads, w.q);
   const dim_t head_dim = w.q / heads;
   require(head_dim > 0 && w.k % head_dim == 0,
-          "{}: the width of k ({}) is no multiple of head_dim ({})", path, w.k, head_dim);
+          "{}: the width of k ({}) is not a multiple of head_dim ({})", path, w.k, head_dim);
   const dim_t kv_heads = settings.num_kv_heads.value_or(w.k / head_dim);
   require(kv_heads > 0 && kv_heads * head_dim == w.k && w.v % kv_heads == 0,
           "{}: widths of k ({}) and v ({}) do not fit {} kv heads of head_dim {}", path, w.k, w.v,
@@ -312,7 +311,7 @@ std::vector<std::string> mask_names(const MultiHeadAttentionOptions& o, Form for
 void refuse_what_is_unsaid(const MultiHeadAttentionOptions& o, Form form, const std::string& path,
                            const SaveOptions& options) {
   require(!o.rotary || form == o.form || options.allow_rotary,
-          "{}: form {} has no place for rotary positions; allow_rotary puts them into the "
+          "{}: form {} cannot hold rotary positions; allow_rotary = true puts them into the "
           "metadata, which only cephalo reads",
           path, name(form));
 }
@@ -371,7 +370,7 @@ MultiHeadAttention load_layer(const std::string& path, const LoadOptions& option
   const LayerContents contents = inspect_layer(file, options.prefix);
   // A prefix names one layer of a bigger file: its neighbours are no mistake.
   if (!contents.extra.empty() && !options.allow_extra && options.prefix.empty()) {
-    fail(Error::Kind::value, "{}: {}: is no part of form {} (--allow-extra ignores it)", path,
+    fail(Error::Kind::value, "{}: {}: is not part of form {} (allow_extra = true ignores it)", path,
          contents.extra.front()->name, name(contents.form));
   }
   LayerSettings settings = options.settings;
@@ -411,7 +410,7 @@ MultiHeadAttention load_layer(const std::string& path, const LoadOptions& option
       const std::string& wanted = parameter;
       const bool known = std::any_of(all.begin(), all.end(),
                                      [&](const NamedParameter& p) { return p.name == wanted; });
-      require(known, "{}: {}: has no place in this layer (--allow-extra ignores it)", path,
+      require(known, "{}: {}: does not belong to this layer (allow_extra = true ignores it)", path,
               entry->name);
     }
   }
@@ -435,8 +434,9 @@ void save_layer(const MultiHeadAttention& layer, const std::string& path,
     const bool present = std::any_of(named.begin(), named.end(),
                                      [&](const NamedParameter& q) { return q.name == bias; });
     if (present) continue;
-    require(options.zero_bias, "{}: form {} has {}, this layer has none; --zero-bias adds zeros",
-            path, name(form), bias);
+    require(options.zero_bias,
+            "{}: form {} has {}, this layer has none; zero_bias = true adds zeros", path,
+            name(form), bias);
     const dim_t width = form == Form::gpt2 ? p.value.dim(1) : p.value.dim(0);
     added.push_back(Tensor::zeros({width}, p.value.dtype()));
     tensors.emplace_back(bias, added.back());

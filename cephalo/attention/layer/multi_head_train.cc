@@ -144,7 +144,7 @@ void MultiHeadAttention::check_backward(const SavedPass& saved, const TensorView
   if (wanted(dkv)) check("dkv", dkv, "kv", pass.kv_shape);
   require(gradients.sizes() == parameters_.sizes() && gradients.dtype() == steps_of(parameters_),
           "{}: backward: these gradients belong to a layer of other sizes; new_gradients() makes "
-          "fitting ones",
+          "matching ones",
           rung_.name);
 }
 

@@ -44,9 +44,8 @@ void check_form(const ParameterSizes& sizes, Form form, const char* layer) {
   require(!one_for_each || sizes.num_kv_heads == sizes.num_heads,
           "{}: form {} needs num_kv_heads ({}) equal to num_heads ({})", layer, name(form),
           sizes.num_kv_heads, sizes.num_heads);
-  require(form != Form::raw || (!sizes.qkv_bias && !sizes.out_proj),
-          "{}: form raw has no place for {}", layer,
-          sizes.out_proj ? "an output projection" : "biases");
+  require(form != Form::raw || (!sizes.qkv_bias && !sizes.out_proj), "{}: form raw cannot hold {}",
+          layer, sizes.out_proj ? "an output projection" : "biases");
   require((form != Form::torch && form != Form::gpt2) || sizes.out_proj,
           "{}: form {} always has an output projection, this layer has none", layer, name(form));
 }

@@ -92,7 +92,7 @@ Layout layout_of(const nb::dlpack::dltensor& tensor, nb::handle source, const st
   if (!dtype) refuse_dtype(source, who);
   if (tensor.ndim > kMaxRank) {
     throw nb::value_error(
-        format_text("{} has {} dimensions; at most {} are taken", who, tensor.ndim, kMaxRank)
+        format_text("{} has {} dimensions; at most {} are supported", who, tensor.ndim, kMaxRank)
             .c_str());
   }
   Layout layout{static_cast<std::byte*>(tensor.data) + tensor.byte_offset, *dtype, {}, {}};

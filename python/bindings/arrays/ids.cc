@@ -73,7 +73,7 @@ std::vector<std::int64_t> IdsIn::list() const {
 std::vector<TokenId> IdsIn::tokens() const {
   std::vector<TokenId> tokens;
   for (const std::int64_t id : list()) {
-    require(std::in_range<TokenId>(id), "{}: id {} at position {} is outside of every vocabulary",
+    require(std::in_range<TokenId>(id), "{}: id {} at position {} is outside any vocabulary",
             function_, id, tokens.size());
     tokens.push_back(static_cast<TokenId>(id));
   }

@@ -29,7 +29,7 @@ std::string text_of(nb::handle object) {
 
 [[noreturn]] void refuse_dtype_called(const std::string& who, const std::string& dtype) {
   fail_type(
-      format_text("{} is of dtype {}; taken are float32, float64, float16 and bfloat16, bool "
+      format_text("{} is of dtype {}; supported are float32, float64, float16 and bfloat16, bool "
                   "and integers in masks, int32 and int64 as token ids",
                   who, dtype));
 }
@@ -100,7 +100,7 @@ void refuse_subclass(nb::handle tensor, const nb::object& torch, const std::stri
   if (type.is(torch.attr("Tensor")) || type.is(torch.attr("nn").attr("Parameter"))) return;
   fail_type(
       format_text("{} is {}; of the subclasses of torch.Tensor only Parameter and Buffer are "
-                  "taken: others may mean something that their memory does not say",
+                  "accepted: others may mean something that their memory does not say",
                   who, with_article(class_name(tensor))));
 }
 

@@ -18,7 +18,7 @@ using Words = std::array<std::pair<const char*, Value>, size>;
 [[noreturn]] void refuse_word(const std::string& word, const std::vector<std::string>& known,
                               const std::string& who) {
   throw nb::value_error(
-      format_text("{} is \"{}\"; there are {}", who, word, joined(known, ", ")).c_str());
+      format_text("{} is \"{}\"; it must be one of {}", who, word, joined(known, ", ")).c_str());
 }
 
 template <typename Value, std::size_t size>

@@ -16,7 +16,7 @@ class KeysAndValues {
  public:
   KeysAndValues(const AnyArray& k, const std::optional<AnyArray>& v) {
     if (nb::isinstance<Cache>(k)) {
-      if (v) throw nb::type_error("attend: k is a KVCache, which has its own values; leave v out");
+      if (v) throw nb::type_error("attend: k is a KVCache, which has its own values; omit v");
       cache_ = nb::cast<Cache*>(k);
       return;
     }

@@ -40,9 +40,8 @@ void warn_of_a_cut(const GptOptions& model, dim_t prompt_tokens) {
   const dim_t seen = tokens_seen(model, prompt_tokens);
   if (seen == prompt_tokens) return;
   const std::string warning = format_text(
-      "generate: the prompt has {} tokens and the model's context_length is {}: it goes on from "
-      "the "
-      "last {} of them",
+      "generate: the prompt has {} tokens and the model's context_length is {}; only the last {} "
+      "are used",
       prompt_tokens, model.context_length, seen);
   if (PyErr_WarnEx(PyExc_UserWarning, warning.c_str(), 1) != 0) throw nb::python_error();
 }

@@ -39,7 +39,7 @@ void construct(Model* self, const nb::args& positional, nb::kwargs keywords) {
     nb::del(keywords["tokenizer"]);
   }
   for (const auto [key, value] : keywords) {
-    throw nb::type_error(format_text("Gpt: there is no argument {}; there are {} and tokenizer",
+    throw nb::type_error(format_text("Gpt: unknown argument {}; known are {} and tokenizer",
                                      nb::str(key).c_str(), option_names())
                              .c_str());
   }

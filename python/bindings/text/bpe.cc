@@ -74,7 +74,7 @@ std::string bytes_of(const Bpe& self, const nb::object& ids) {
 nb::bytes token(const Bpe& self, std::int64_t id) {
   if (id < 0 || id >= self.vocab_size()) {
     throw nb::index_error(
-        format_text("Bpe: id {} is outside of vocab_size {}", id, self.vocab_size()).c_str());
+        format_text("Bpe: id {} is outside the vocabulary of {}", id, self.vocab_size()).c_str());
   }
   return to_bytes(self.token(static_cast<TokenId>(id)));
 }

@@ -699,7 +699,7 @@ TEST(LayerBackwardTest, misuse_is_a_named_error_and_leaves_everything_usable) {
   Gradients wrong = MultiHeadAttention({.d_in = 6, .d_out = 8, .num_heads = 4}).new_gradients();
   EXPECT_EQ(error(layer, pass, dy, dx, wrong),
             "MultiHeadAttention: backward: these gradients belong to a layer of other sizes; "
-            "new_gradients() makes fitting ones");
+            "new_gradients() makes matching ones");
   for (const NamedParameter& p : gradients.named()) EXPECT_TRUE(all_zero(p.value)) << p.name;
   EXPECT_EQ(error(layer, pass, dy, dx, gradients), "");
 

@@ -95,8 +95,7 @@ TEST_F(LayerFileTest, what_a_form_has_no_place_for_is_refused_by_name) {
   const auto saving = [&](std::size_t which, Form form) {
     return error_of([&] { save_layer(layers[which], at("x"), {.form = form}); });
   };
-  EXPECT_EQ(saving(0, Form::raw),
-            "MultiHeadAttention: form raw has no place for an output projection");
+  EXPECT_EQ(saving(0, Form::raw), "MultiHeadAttention: form raw cannot hold an output projection");
   EXPECT_EQ(saving(1, Form::gpt2),
             "MultiHeadAttention: form gpt2 always has an output projection, this layer has none");
   EXPECT_EQ(saving(2, Form::torch),
@@ -105,9 +104,10 @@ TEST_F(LayerFileTest, what_a_form_has_no_place_for_is_refused_by_name) {
       saving(3, Form::joined),
       "MultiHeadAttention: form joined stores one projection for q, k and v, so d_kv (5) must "
       "equal d_in (8)");
-  EXPECT_EQ(saving(1, Form::linear), at("x") +
-                                         ": form linear has q_linear.bias, this layer has "
-                                         "none; --zero-bias adds zeros");
+  EXPECT_EQ(
+      saving(1, Form::linear),
+      at("x") +
+          ": form linear has q_linear.bias, this layer has none; zero_bias = true adds zeros");
   EXPECT_EQ(folder_.files(), 0U);
 }
 
@@ -117,7 +117,7 @@ TEST_F(LayerFileTest, rotary_positions_are_refused_by_forms_that_have_no_place_f
   for (const Form form : {Form::heads, Form::linear, Form::joined, Form::torch, Form::gpt2}) {
     EXPECT_EQ(error_of([&] { save_layer(layer, at("x"), {.form = form}); }),
               at("x") + ": form " + name(form) +
-                  " has no place for rotary positions; allow_rotary puts them into the metadata, "
+                  " cannot hold rotary positions; allow_rotary = true puts them into the metadata, "
                   "which only cephalo reads");
   }
   EXPECT_EQ(folder_.files(), 0U);
@@ -186,7 +186,7 @@ TEST_F(LayerOfFolderTest, a_config_json_that_says_what_no_layer_does_is_refused)
   configure(R"(, "rope_theta": 10000.0)");
   EXPECT_EQ(
       error_under("transformer.h.3."),
-      path + ": rope_theta: 10000.0 is for a key that is not known (--allow-extra ignores it)");
+      path + ": rope_theta: unknown key, with the value 10000.0 (allow_extra = true ignores it)");
   EXPECT_FALSE(load_layer(at("model"), {.prefix = "transformer.h.3.", .allow_extra = true})
                    .options()
                    .rotary.has_value());
@@ -250,8 +250,7 @@ TEST_F(LayerFileTest, foreign_files_need_what_they_cannot_show) {
                     {});
   EXPECT_EQ(error_of([&] { load_layer(at("foreign")); }),
             at("foreign") +
-                ": num_heads is not in the file and cannot be seen from it; say "
-                "--num-heads N");
+                ": num_heads is not in the file and cannot be inferred from it; pass num_heads");
   const MultiHeadAttention layer = load_layer(at("foreign"), {.settings = {.num_heads = 4}});
   EXPECT_EQ(layer.options().context_length, 10);
   EXPECT_TRUE(layer.options().causal);
@@ -304,7 +303,7 @@ TEST_F(LayerFileTest, W11_missing_extra_and_transposed_tensors) {
                      {"W_value.weight", wide},
                      {"surprise", wide}},
                     two),
-            "surprise: is no part of form separate (--allow-extra ignores it)");
+            "surprise: is not part of form separate (allow_extra = true ignores it)");
   LoadOptions lenient = two;
   lenient.allow_extra = true;
   EXPECT_EQ(loading({{"W_query.weight", wide},
@@ -315,8 +314,8 @@ TEST_F(LayerFileTest, W11_missing_extra_and_transposed_tensors) {
             "");
   EXPECT_EQ(
       loading({{"W_query.weight", wide}, {"W_key.weight", tall}, {"W_value.weight", wide}}, two),
-      "W_key.weight has shape [6, 8] but W_value.weight has shape [8, 6]: they have one "
-      "input; is one transposed?");
+      "W_key.weight has shape [6, 8] but W_value.weight has shape [8, 6]: they share an input; is "
+      "one transposed?");
   EXPECT_EQ(loading({{"W_query.weight", wide},
                      {"W_key.weight", wide},
                      {"W_value.weight", wide},
@@ -328,7 +327,7 @@ TEST_F(LayerFileTest, W11_missing_extra_and_transposed_tensors) {
                      {"W_value.weight", wide},
                      {"W_key.bias", normal({8}, 1)}},
                     two),
-            "W_key.bias: has no place in this layer (--allow-extra ignores it)");
+            "W_key.bias: does not belong to this layer (allow_extra = true ignores it)");
   const Tensor narrow = Tensor::copy(wide, DType::f16);
   EXPECT_EQ(
       loading({{"W_query.weight", wide}, {"W_key.weight", narrow}, {"W_value.weight", wide}}, two),
@@ -361,10 +360,8 @@ TEST_F(LayerFileTest, settings_in_the_metadata_are_checked) {
   EXPECT_EQ(loading(R"({"num_heads": 2})"), "");
   EXPECT_EQ(loading("nonsense"), "__metadata__: cephalo: not valid UTF-8 JSON at byte 2");
   EXPECT_EQ(loading("[2]"), "__metadata__: cephalo: is not a JSON object");
-  EXPECT_EQ(loading(R"({"num_heads": -2})"),
-            "__metadata__: cephalo: num_heads is -2, which it cannot be");
-  EXPECT_EQ(loading(R"({"num_heads": "2"})"),
-            "__metadata__: cephalo: num_heads is \"2\", which it cannot be");
+  EXPECT_EQ(loading(R"({"num_heads": -2})"), "__metadata__: cephalo: num_heads cannot be -2");
+  EXPECT_EQ(loading(R"({"num_heads": "2"})"), "__metadata__: cephalo: num_heads cannot be \"2\"");
   write_safetensors(
       at("d"), {{"W_query.weight", square}, {"W_key.weight", square}, {"W_value.weight", square}},
       {{"cephalo", R"({"num_heads": 2, "dropout": 1.5})"}});

@@ -121,7 +121,7 @@ REFUSED = [
     (lambda: gpt2(scale_attn_weights=False), "scale_attn_weights"),
     (lambda: gpt2(1, scale_attn_by_inverse_layer_idx=True), "inverse_layer_idx at layer 1"),
     (lambda: GPT2Attention(GPT2Config(n_embd=8, n_head=2), is_cross_attention=True), "encoder"),
-    (lambda: nn.Linear(8, 8), "Linear is of no known form"),
+    (lambda: nn.Linear(8, 8), "Linear has no known form"),
     (with_something_else, "has norm.bias, norm.weight"),
     (of_two_dtypes, "float32, float64; one dtype"),
     (of_unknown_length, "context_length"),

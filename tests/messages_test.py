@@ -1,0 +1,91 @@
+"""What appears on screen: the library's messages name options, never the program's flags, and texts avoid
+the turns of phrase that read as translated."""
+
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+CEPHALO = sys.argv[1]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|\'(?:[^\'\\\n]|\\.)*\'|"((?:[^"\\\n]|\\.)*)"', re.S)
+VERBS = ("look", "trace", "tour", "run", "convert", "inspect", "gradcheck", "bench", "tokenize",
+         "tokenize train", "generate", "train", "presets")
+# phrase: what to say instead
+AVOIDED = {
+    r"\bhangs? on\b": "depends on",
+    r"\b(is|are) told\b": "is reported",
+    r"\bof yours\b": "your",
+    r"(?<!there )\b(is|are) no (?!longer|more|less)": "is not a",
+    r"\bbeside\b": "besides, next to, relative to",
+    r"\bstands? where\b": "is found where",
+    r"\bsay (a|an|the|of|which|what|how|--)": "give, pass, use",
+    r"\bleave \S+ out\b(?! of)": "omit",
+    r"\bto give\b": "available",
+    r"\balike\b": "equally",
+    r"\bgoes on\b": "continues",
+}
+ALLOWED = {"k, v alike", "stores q, k and v alike"}  # of equal shape, which is what it means
+
+
+def literals(path):
+    """The strings of a C++ source, neighbours joined; of a Python source but its docstrings."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        tree = ast.parse(text)
+        docstrings = {id(node.body[0].value) for node in ast.walk(tree)
+                      if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and node.body
+                      and isinstance(node.body[0], ast.Expr)}
+        return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)
+                and isinstance(node.value, str) and id(node) not in docstrings]
+    found, end = [], -1
+    for match in TOKEN.finditer(text):
+        if match[2] is None:
+            continue
+        if found and text[end:match.start()].strip() == "" and end >= 0:
+            found[-1] += match[2]
+        else:
+            found.append(match[2])
+        end = match.end()
+    return found
+
+
+def sources(*folders, suffixes=(".cc", ".h")):
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))
+            if path.suffix in suffixes]
+
+
+class Messages(unittest.TestCase):
+    maxDiff = None
+
+    def test_the_library_names_no_flags(self):
+        files = sources("cephalo")
+        self.assertGreater(len(files), 200)
+        self.assertEqual([f"{path.name}: {text}" for path in files for text in literals(path)
+                          if re.search(r"--[a-z]", text)], [])
+
+    def avoided(self, where, text):
+        for phrase, instead in AVOIDED.items():
+            for match in re.finditer(phrase, text):
+                around = text[max(0, match.start() - 30):match.end() + 30]
+                if not any(allowed in around for allowed in ALLOWED):
+                    yield f"{where}: ...{around}...: {instead}"
+
+    def test_messages_are_plain(self):
+        files = [*sources("cephalo", "cli"), *sources("python/cephalo", suffixes=(".py",))]
+        self.assertEqual([wrong for path in files for text in literals(path)
+                          for wrong in self.avoided(path.name, text)], [])
+
+    def test_help_is_plain(self):
+        for verb in ("", *VERBS):
+            help = subprocess.run([CEPHALO, *verb.split(), "--help"], capture_output=True, text=True,
+                                  check=True).stdout
+            self.assertEqual(list(self.avoided(f"{verb} --help", help)), [])
+            self.assertIn("Usage: cephalo", help)
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[:1]
+    unittest.main()
