@@ -63,12 +63,13 @@ CEPHALO_API cephalo_status cephalo_mask_create(cephalo_mask** mask);
 CEPHALO_API void cephalo_mask_destroy(cephalo_mask* mask);  // NULL is fine
 
 enum { CEPHALO_ALIGN_BOTTOM_RIGHT = 0, CEPHALO_ALIGN_TOP_LEFT = 1 };
+// p(i) = i + offset, plus kv_tokens − q_tokens with bottom_right
 CEPHALO_API cephalo_status cephalo_mask_positions(cephalo_mask* mask, int32_t align,
                                                   int64_t offset);
 // j <= p(i), or j < prefix
 CEPHALO_API cephalo_status cephalo_mask_causal(cephalo_mask* mask, int64_t prefix);
-// p(i) − left <= j <= p(i) + right
 #define CEPHALO_UNLIMITED INT64_MAX
+// p(i) − left <= j <= p(i) + right
 CEPHALO_API cephalo_status cephalo_mask_window(cephalo_mask* mask, int64_t left, int64_t right);
 // j < kv[b] and, unless q is NULL, i < q[b]; copied
 CEPHALO_API cephalo_status cephalo_mask_lengths(cephalo_mask* mask, const int64_t* kv,
@@ -88,6 +89,7 @@ CEPHALO_API cephalo_status cephalo_mask_alibi(cephalo_mask* mask, const float* s
                                               int64_t num_heads);
 
 enum { CEPHALO_ENGINE_AUTO = 0, CEPHALO_ENGINE_REFERENCE = 1, CEPHALO_ENGINE_FUSED = 2 };
+// How to attend; start from the defaults and change what you need.
 typedef struct cephalo_attend_options {
   double scale;     // NAN: 1 / sqrt(head_dim)
   double softcap;   // c > 0: scores become c · tanh(scores / c); 0: off
@@ -130,6 +132,7 @@ CEPHALO_API cephalo_status cephalo_attend_backward(const cephalo_tensor* q, cons
                                                    const cephalo_attend_options* options,
                                                    const cephalo_attend_gradients* gradients);
 
+// What a layer is like; d_in and d_out have to be given.
 typedef struct cephalo_layer_options {
   int64_t d_in;
   int64_t d_out;

@@ -24,6 +24,7 @@ enum class DropoutStream { counter, torch, torch_mkl };
 // The point at which scores are handed out.
 enum class ScoresTap { none, scaled, softcapped, masked };
 
+// How to attend: scale, dropout, what to return, and who computes it.
 struct AttendOptions {
   std::optional<double> scale = {};    // default 1 / sqrt(head_dim)
   std::optional<double> softcap = {};  // c > 0: scores become c · tanh(scores / c)

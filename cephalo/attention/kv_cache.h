@@ -10,6 +10,7 @@
 
 namespace CEPHALO_API cephalo {
 
+// The sizes of a cache.
 struct KVCacheShape {
   dim_t batch = 1;
   dim_t num_kv_heads = 1;

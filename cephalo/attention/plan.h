@@ -37,6 +37,7 @@ struct Plan {
   std::string to_string() const;
 };
 
+// What attend would do with these arguments, without doing it. Shapes as in attend.
 Plan plan(const TensorView& q, const TensorView& k, const TensorView& v, const Mask& mask = {},
           const AttendOptions& options = {});
 

@@ -13,9 +13,11 @@ enum class DType : std::uint8_t { f32, f64, bf16, f16, i64, i32, i16, i8, u8, bo
 const char* name(DType dtype);       // "float32", "bfloat16", "bool" ...
 std::size_t item_size(DType dtype);  // bytes of one element
 
+// Is it one of the four that attention is computed on?
 inline bool is_floating(DType dtype) {
   return dtype <= DType::f16;
 }
+// bfloat16 or float16
 inline bool is_16_bit_float(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::f16;
 }

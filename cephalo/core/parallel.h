@@ -35,6 +35,7 @@ struct Region {
   std::size_t scratch_bytes = 0;  // for each thread, 64-byte aligned, reserved before the region
 };
 
+// Calls function(context, piece, scratch) for every piece; parallel_for is the convenient form.
 using PieceFunction = void (*)(void* context, dim_t piece, std::byte* scratch);
 void run_region(const Region& region, PieceFunction function, void* context);
 

@@ -12,6 +12,7 @@ namespace CEPHALO_API cephalo {
 // their first and last three entries.
 std::string to_string(const TensorView& t, int decimals = 4);
 
+// As to_string writes them.
 std::ostream& operator<<(std::ostream& out, const TensorView& t);
 std::ostream& operator<<(std::ostream& out, const Dims& dims);
 

@@ -11,7 +11,7 @@ namespace CEPHALO_API cephalo {
 
 using dim_t = std::int64_t;  // every size, index and stride
 
-inline constexpr int kMaxRank = 8;
+inline constexpr int kMaxRank = 8;  // axes of a tensor, at most
 
 // A short list of sizes or strides, outermost first. It lives in place: copying allocates nothing.
 class Dims {
@@ -40,7 +40,7 @@ class Dims {
   int rank_ = 0;
 };
 
-using Shape = Dims;
+using Shape = Dims;    // outermost first
 using Strides = Dims;  // in elements, may be zero or negative
 
 std::string to_string(const Dims& dims);        // "[2, 4, 8]"

@@ -28,6 +28,7 @@ struct Exercise {
 };
 Exercise exercise();
 
+// One step of the exercise, in the order in which they are written.
 struct ExerciseStep {
   const char* name;  // "split"
   const char* axes;  // "batch, tokens, num_heads, head_dim"

@@ -32,6 +32,7 @@ EmbeddedText embed_text(const std::string& text, dim_t width, dim_t context_leng
 // ids, token_embeddings, position_embeddings.
 void prepend_embedding(const EmbeddedText& embedded, Trace& trace);
 
+// The layer and the seed of rung 8.
 struct PipelineOptions {
   MultiHeadAttentionOptions layer = preset("gpt2-small");  // its seed and generator are not used
   std::uint64_t seed = 123;  // of embeddings and layer, in that order, as torch.manual_seed

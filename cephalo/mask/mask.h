@@ -20,6 +20,7 @@ namespace CEPHALO_API cephalo {
 // default the last query sees the last key, as a cache needs.
 enum class Align { bottom_right, top_left };
 
+// No bound, for window.
 inline constexpr dim_t unlimited = std::numeric_limits<dim_t>::max();
 
 // A tensor inside a mask. It is read where it lies: an lvalue is borrowed and must outlive the
@@ -42,6 +43,7 @@ struct DevicePart {
 
 const char* name(DevicePart::Role role);  // "lengths(kv)"
 
+// The parts of a mask as plain data. Build one with the functions below, not by hand.
 class Mask {
  public:
   Mask() = default;  // hides nothing
@@ -86,6 +88,7 @@ class Mask {
   std::string draw(dim_t q_tokens, dim_t kv_tokens, dim_t head = 0, dim_t batch = 0) const;
 };
 
+// Both: what hides intersects, what biases adds. An error where two parts contradict each other.
 Mask operator&(const Mask& a, const Mask& b);
 
 // Where a function below takes lists or tensors of numbers: int32 or int64 [batch] or [1], slopes
@@ -98,6 +101,7 @@ Mask lengths_from(const TensorView& kv);
 Mask lengths_from(const TensorView& kv, const TensorView& q);
 Mask alibi_from(const TensorView& slopes);
 
+// Sets p(i) for causal, window and alibi.
 Mask positions(Align align, dim_t offset = 0);
 
 // j <= p(i), or j < prefix: one prefix for all sequences or one per batch.

@@ -29,6 +29,7 @@ struct SamplingOptions {
 std::int64_t sample_token(const TensorView& logits, const SamplingOptions& options,
                           TorchGenerator& generator, std::span<const std::int64_t> text = {});
 
+// How to continue a text, and when to end it.
 struct GenerateOptions {
   dim_t new_tokens = 100;  // at most
   SamplingOptions sampling = {};
@@ -40,6 +41,7 @@ struct GenerateOptions {
   std::function<bool(std::int64_t id)> on_token = {};
 };
 
+// The new tokens, and how long they took.
 struct Generated {
   std::vector<std::int64_t> ids;  // the new ones, a stop token included
   bool stopped = false;           // by a stop token or by on_token

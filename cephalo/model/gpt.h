@@ -57,6 +57,7 @@ struct GptCall {
 // does both. Called in the order of rows, from the calling thread.
 using LogitsLoss = std::function<double(dim_t first_row, const MutableTensorView& logits)>;
 
+// Options of one training pass.
 struct PassOptions {
   std::uint64_t call = 0;             // number of this pass: dropout is a function of it and seed()
   GptWorkspace* workspace = nullptr;  // memory for the pass, kept for the next; null: this one only

@@ -25,6 +25,7 @@ struct LoadGptOptions {
   std::function<void(std::int64_t done, std::int64_t all)> progress = {};
 };
 
+// A model, and what config.json says beyond its sizes.
 struct LoadedGpt {
   Gpt model;
   GptConfig config;
@@ -46,8 +47,10 @@ LoadedGpt load_gpt(const std::string& name, const std::string& config_json,
                    std::span<const std::byte> parameters, const LoadGptOptions& options = {},
                    std::vector<std::string>* warnings = nullptr);
 
+// Whose names parameters have in a file.
 enum class GptNames { hugging_face, book };
 
+// How to write a model to a folder.
 struct SaveGptOptions {
   GptNames names = GptNames::hugging_face;
   DType dtype = DType::f32;      // of the file; also bf16, f16 and f64

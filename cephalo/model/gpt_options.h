@@ -19,6 +19,7 @@ namespace CEPHALO_API cephalo {
 // positions in every attention layer.
 enum class PositionKind { learned, rotary };
 
+// The sizes and the kind of a model.
 struct GptOptions {
   dim_t vocab_size = 0;
   dim_t context_length = 0;
@@ -83,6 +84,7 @@ void for_fields(Options& o, Visit&& visit) {
 std::span<const char* const> words_of(PositionKind);
 std::span<const char* const> words_of(Activation);
 
+// An enumeration with such words, and the word for one of its values.
 template <typename Enum>
 concept HasWords = requires(Enum value) {
   words_of(value);

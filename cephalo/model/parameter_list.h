@@ -36,9 +36,11 @@ enum class ModelPart {
 };
 inline constexpr std::size_t kModelParts = 10;
 
+// Does every layer have it?
 inline bool is_in_block(ModelPart part) {
   return part >= ModelPart::norm_1 && part <= ModelPart::mlp_proj;
 }
+// Is it one of the attention layer's?
 inline bool is_in_attention(ModelPart part) {
   return part == ModelPart::qkv_proj || part == ModelPart::out_proj;
 }

@@ -13,6 +13,7 @@
 
 namespace CEPHALO_API cephalo {
 
+// How large a vocabulary to learn.
 struct BpeTrainOptions {
   std::int64_t vocab_size = 4096;  // 256 bytes, merges and special tokens together
   std::int64_t min_count = 2;      // a pair that is rarer in the corpus is never joined

@@ -6,6 +6,7 @@
 
 namespace CEPHALO_API cephalo {
 
+// The number of a token in its vocabulary.
 using TokenId = std::int32_t;
 
 }  // namespace cephalo

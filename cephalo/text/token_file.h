@@ -24,6 +24,7 @@ class TokenSource {
   virtual void read(dim_t begin, std::span<TokenId> ids) const = 0;
 };
 
+// Token ids that fit into memory.
 class TokensInMemory : public TokenSource {
  public:
   // An id outside of vocab_size is an error that names its position.
@@ -64,6 +65,7 @@ class TokenFile : public TokenSource {
   Bpe::Fingerprint fingerprint_{};
 };
 
+// How write_token_file reads texts.
 struct TokenFileOptions {
   std::optional<TokenId> before_each_file = {};   // <|endoftext|> between books
   std::vector<std::string> allowed_special = {};  // found in the texts, as Bpe::encode

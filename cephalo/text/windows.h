@@ -13,6 +13,7 @@
 
 namespace CEPHALO_API cephalo {
 
+// Part of a corpus, from one token up to another.
 struct TokenRange {
   dim_t begin = 0;
   dim_t end = -1;  // -1: to the last token
@@ -21,11 +22,13 @@ struct TokenRange {
 // The tokens for training, and the last `fraction` of them, kept out of it for validation.
 std::pair<TokenRange, TokenRange> split_tokens(dim_t tokens, double fraction);
 
+// How the rows of an epoch are shuffled.
 enum class ShuffleOrder {
   counter,  // computed for each row from seed, epoch and its number: no memory
   torch     // what DataLoader(shuffle=True) gives after torch.manual_seed(seed); 8 bytes a window
 };
 
+// How a corpus is cut into rows and batches.
 struct WindowOptions {
   dim_t context_length = 256;
   dim_t stride = 0;  // from one window to the next; 0: context_length
@@ -57,6 +60,7 @@ struct WindowPosition {
   bool operator==(const WindowPosition&) const = default;
 };
 
+// What a model reads, and what it should predict.
 struct WindowBatch {
   Tensor inputs;   // int64 [batch, tokens]
   Tensor targets;  // the same, one token further on

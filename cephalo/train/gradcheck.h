@@ -41,6 +41,7 @@ struct GradcheckTensor {
   bool passed() const { return failed == 0; }
 };
 
+// What was found for every tensor.
 struct GradcheckReport {
   std::vector<GradcheckTensor> tensors;
   bool passed() const;

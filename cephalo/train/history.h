@@ -9,6 +9,7 @@
 
 namespace CEPHALO_API cephalo {
 
+// What one step of training was like.
 struct StepRecord {
   std::int64_t step = 0;  // 1 for the first
   double loss = 0.0;      // mean over the tokens of the step, before its update
@@ -17,6 +18,7 @@ struct StepRecord {
   bool skipped = false;        // loss or norm was not finite: nothing was changed
 };
 
+// The loss on rows kept out of training, after a step.
 struct ValidationRecord {
   std::int64_t step = 0;
   double loss = 0.0;

@@ -44,12 +44,14 @@ struct RecipeWishes {
   double repeat_share = 0.2;  // without repeated rows, no induction head forms in ten minutes
 };
 
+// How the rows of a run are made from its text.
 struct RowRecipe {
   double repeat_share = 0.0;  // of rows that repeat some of their text
   bool repeat_sentences = false;
   std::int64_t validation_rows = 0;
 };
 
+// Everything that a run needs to know besides its text.
 struct Recipe {
   GptOptions model;
   TrainerOptions trainer;
@@ -65,6 +67,7 @@ struct Recipe {
 Recipe choose_recipe(const RecipeText& text, const RecipeWishes& wishes = {},
                      const RecipeMachine& machine = {});
 
+// Where a run takes its rows from.
 struct TrainRows {
   RowSource training;
   RowSource validation;  // rows.validation_rows of them, at equal distances; or empty

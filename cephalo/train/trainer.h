@@ -18,6 +18,7 @@ namespace CEPHALO_API cephalo {
 // The row of a number is always the same: a resumed run sees what it would have seen.
 using RowSource = std::function<void(std::int64_t number, std::span<std::int64_t> ids)>;
 
+// How a model is trained: rows, AdamW, clipping.
 struct TrainerOptions {
   Schedule schedule;         // of the learning rate; its steps are those of the run
   dim_t batch = 16;          // rows of one pass

@@ -6,6 +6,7 @@
 
 namespace CEPHALO_API cephalo {
 
+// A colour in 24 bits.
 struct Colour {
   std::uint8_t red, green, blue;
   bool operator==(const Colour&) const = default;

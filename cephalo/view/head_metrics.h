@@ -47,6 +47,7 @@ struct ProbeOptions {
   int threads = 0;
 };
 
+// What one head shows on the probe.
 struct ProbeScores {
   Score duplicate;  // mean over the second copy of A[i][i − length]
   Score induction;  // and of A[i][i − length + 1]
@@ -61,12 +62,14 @@ std::vector<std::vector<ProbeScores>> probe_heads(const Gpt& model,
                                                   const ProbeOptions& options = {});
 dim_t longest_probe(const GptOptions& model);  // 0: no probe of at least 25 tokens fits
 
+// The patterns that a head can be labelled with, and all of them in order.
 enum class HeadLabel { previous, induction, duplicate, sink, current, diffuse };
 inline constexpr HeadLabel kHeadLabels[] = {HeadLabel::previous,  HeadLabel::induction,
                                             HeadLabel::duplicate, HeadLabel::sink,
                                             HeadLabel::current,   HeadLabel::diffuse};
 const char* name(HeadLabel label);
 
+// A label, and the score that it was given for.
 struct LabelScore {
   HeadLabel label;
   double score;
@@ -101,6 +104,7 @@ std::vector<double> first_token_share(const Recording& recording, dim_t layer);
 // a, b: [keys], each adding up to 1 -> from 0 for equal ones to ln 2
 double jensen_shannon(const TensorView& a, const TensorView& b);
 
+// Which head of a model.
 struct HeadPlace {
   dim_t layer;
   dim_t head;

@@ -23,6 +23,7 @@ struct LookModel {
 };
 LookModel look_model(const TextModel& model);
 
+// What a look shows besides the heads.
 struct LookOptions {
   bool begin = true;         // first_token comes before the text
   dim_t top = 5;             // so many of the likeliest next tokens
@@ -38,12 +39,14 @@ struct LookProbe {
 };
 LookProbe probe_for_look(const LookModel& model, const LookOptions& options = {});
 
+// A token of the text.
 struct LookToken {
   std::int64_t id;
   std::string piece;  // its bytes
   std::string label;  // in letters, without the space before a word
 };
 
+// A token that may come next.
 struct LookPrediction {
   LookToken token;
   double probability;

@@ -12,8 +12,9 @@
 namespace CEPHALO_API cephalo {
 
 enum class Anchor { begin, middle, end };  // which part of a text stands at its place
-enum class Direction { right, upwards };
+enum class Direction { right, upwards };   // of a text
 
+// How a text is drawn.
 struct TextStyle {
   Colour colour;
   dim_t size = 10;  // width of a letter in pixels

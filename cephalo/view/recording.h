@@ -10,6 +10,7 @@
 
 namespace CEPHALO_API cephalo {
 
+// A token that may come next.
 struct Prediction {
   std::int64_t id;
   double probability;

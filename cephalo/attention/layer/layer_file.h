@@ -26,6 +26,7 @@ struct LayerSettings {
   std::optional<Rotary> rotary = {};
 };
 
+// How to read a layer from a file.
 struct LoadOptions {
   LayerSettings settings = {};
   std::string prefix = {};   // of the layer's names in a bigger file: "h.0."
@@ -34,6 +35,7 @@ struct LoadOptions {
   std::function<void(std::int64_t done, std::int64_t all)> progress = {};  // bytes read
 };
 
+// How to write a layer to a file.
 struct SaveOptions {
   std::optional<Form> form = {};  // none: the layer's own
   bool with_mask = false;         // the buffers that PyTorch's strict loading asks for

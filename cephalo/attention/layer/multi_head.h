@@ -25,6 +25,7 @@ struct EngineEntry;
 struct LayerCall;
 struct PackedParameters;
 
+// What a layer is like; d_in and d_out have to be given.
 struct MultiHeadAttentionOptions {
   dim_t d_in = 0;
   dim_t d_out = 0;           // split into num_heads heads of d_out / num_heads

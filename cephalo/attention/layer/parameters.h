@@ -43,6 +43,7 @@ struct ParameterSizes {
   bool operator==(const ParameterSizes&) const = default;
 };
 
+// A parameter under the name that it has in its form.
 struct NamedParameter {
   std::string name;
   TensorView value;

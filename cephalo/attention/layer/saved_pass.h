@@ -46,6 +46,7 @@ class SavedPass {
 // must live, unchanged, as long as the pass.
 enum class KeepInput { copy, borrow };
 
+// What forward_train returns: the output, and what its backward pass needs.
 struct TrainResult {
   Tensor y;
   SavedPass saved;
