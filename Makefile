@@ -7,8 +7,9 @@ JOBS  := $(shell nproc)
 # It repeats itself, so that heads which look for repeats have something to find.
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
-.PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-long test-torch test-tokenizer test-stranger \
-        fuzz build wheel bench-peers bench-tokenizer bench docs fmt lint lint-all lint-files deps clean
+.PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-long test-torch test-tokenizer \
+        test-stranger fuzz build wheel bench-peers bench-tokenizer bench docs docs-site docs-lint fmt lint \
+        lint-all lint-files deps clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +111,18 @@ docs: build ## run every command in README.md and docs/ and write its output the
 	@$(BUILD)/cli/cephalo look "$(DEMO_TEXT)" --svg docs/heads.svg --force
 	@$(BUILD)/cli/cephalo look "$(DEMO_TEXT)" --layer 3 --head 1 --svg docs/head.svg --force
 	@PYTHONPATH=$(BUILD)/python .venv/bin/python tools/run_notebooks.py docs/*.ipynb
+
+docs-site: ## build/site/index.html: all documents, the APIs, a search; tried out in Chromium
+	@tools/deps build python docs
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF
+	@cmake -DCEPHALO_BUILD_PYTHON=ON -DPython_EXECUTABLE=$(abspath .venv/bin/python) $(BUILD) >/dev/null
+	@cmake --build $(BUILD) --target cephalo_package cephalo_stub
+	@.venv/bin/python tools/site/build_site.py --build $(BUILD) --out build/site
+	@.venv/bin/python tests/docs/site_test.py build/site
+
+docs-lint: ## spelling and style of README.md and docs/
+	@tools/deps docs
+	@.venv/bin/python tools/check_prose.py README.md docs/*.md docs/*.ipynb models/*/README.md
 
 fmt: ## clang-format everything
 	@tools/deps lint

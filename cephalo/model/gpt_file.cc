@@ -58,7 +58,7 @@ class GptFile {
   explicit GptFile(SafetensorsFile&& file) : file_(std::move(file)) {
     for (const Entry& entry : file_.entries()) entries_[entry.name] = &entry;
     names_ = names_in([&](const std::string& name) { return entries_.contains(name); });
-    require(names_ != nullptr, "{}: is not a GPT: it has none of {}", file_.path(),
+    require(names_ != nullptr, "{}: is not a GPT: it holds none of {}", file_.path(),
             joined(embedding_names(), ", "));
   }
 
