@@ -89,8 +89,7 @@ std::string metrics_table(const LookReport& report, const HeadReport& head) {
   std::string out = "mean over the rows of this text\n";
   out += score_line("previous", m.previous, "on the token before");
   out += score_line("sink", m.first, "on the first token");
-  const double moved =
-      first_token_share(*report.recording, head.layer)[static_cast<std::size_t>(head.head)];
+  const double moved = first_token_share(*report.recording, {head.layer, head.head});
   out += format_text("  {:<18} {:.3f} of what it adds comes from the first token\n",
                      "  value-weighted", moved);
   out += score_line("current", m.current, "on itself");

@@ -37,8 +37,7 @@ std::vector<std::string> scores_in_words(const LookReport& report, const LabelEx
                                          HeadLabel label) {
   if (label == HeadLabel::sink) {
     const HeadReport& head = *example.head;
-    const double share =
-        first_token_share(*report.recording, head.layer)[static_cast<std::size_t>(head.head)];
+    const double share = first_token_share(*report.recording, {head.layer, head.head});
     return {format_text("{:.2f} on the first token,", example.label_score),
             format_text("{:.2f} of what it adds", share)};
   }

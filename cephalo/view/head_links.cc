@@ -37,11 +37,10 @@ std::vector<Link> links_where(const Recording& recording, const HeadPlace& place
   std::vector<Link> links;
   const auto look_at_rows = [&](const Tensor& weights, const std::vector<dim_t>& rows) {
     for (std::size_t k = 0; k < rows.size(); ++k) {
-      const TensorView row = weights[0][static_cast<dim_t>(k)];
+      const double* row = weights.data_as<double>() + static_cast<dim_t>(k) * weights.dim(2);
       std::optional<Link> link;
-      for (dim_t j = 0; j < row.dim(0); ++j) {
-        const double weight = row.at({j});
-        if (wanted(rows[k], j) && (!link || weight > link->weight)) link = {rows[k], j, weight};
+      for (dim_t j = 0; j < weights.dim(2); ++j) {
+        if (wanted(rows[k], j) && (!link || row[j] > link->weight)) link = {rows[k], j, row[j]};
       }
       if (link) links.push_back(*link);
     }

@@ -69,6 +69,50 @@ void add_share(const Score& from, double share, Score& to) {
   to.rows += from.rows;
 }
 
+// The scores of one draw of the probe. All tokens of a copy differ, so that a query of the second
+// copy has one earlier key with its token, and one that follows it.
+// weights: [rows, tokens], float64: those of the second copy
+ProbeScores probe_scores(const double* weights, dim_t length) {
+  const dim_t tokens = 2 * length + 1;
+  Mean duplicate;
+  Mean induction;
+  for (dim_t i = length + 1; i < tokens; ++i, weights += tokens) {
+    const auto visible = static_cast<double>(i + 1);
+    duplicate.add(weights[i - length], visible);
+    induction.add(weights[i - length + 1], visible);
+  }
+  return {duplicate.done(), induction.done()};
+}
+
+// Of each selected head of a layer, or all.
+std::vector<double> first_token_shares(const Recording& recording, dim_t layer,
+                                       const std::vector<dim_t>& heads) {
+  const Tensor norms = recording.value_norms(layer, heads);
+  std::vector<double> shares(static_cast<std::size_t>(norms.dim(0)), 0.0);
+  for_row_blocks(recording, layer, heads,
+                 [&](const Tensor& weights, const std::vector<dim_t>& rows) {
+                   const Tensor moved = value_weighted(weights, norms);
+                   const auto* row = moved.data_as<double>();
+                   for (double& share : shares) {
+                     for (std::size_t i = 0; i < rows.size(); ++i, row += recording.tokens()) {
+                       share += *row / static_cast<double>(recording.tokens() - 1);
+                     }
+                   }
+                 });
+  return shares;
+}
+
+// a, b: [keys]
+double jensen_shannon(const double* a, const double* b, dim_t keys) {
+  double sum = 0.0;
+  for (dim_t j = 0; j < keys; ++j) {
+    const double middle = 0.5 * (a[j] + b[j]);
+    if (a[j] > 0.0) sum += 0.5 * a[j] * std::log(a[j] / middle);
+    if (b[j] > 0.0) sum += 0.5 * b[j] * std::log(b[j] / middle);
+  }
+  return std::max(sum, 0.0);  // rounding alone makes it negative
+}
+
 }  // namespace
 
 HeadMetrics head_metrics(const TensorView& sums) {
@@ -145,16 +189,18 @@ std::vector<std::vector<ProbeScores>> probe_heads(const Gpt& model, const ProbeO
       static_cast<std::size_t>(o.num_layers),
       std::vector<ProbeScores>(static_cast<std::size_t>(o.num_heads)));
   TorchGenerator generator(options.seed);
+  const double share = 1.0 / static_cast<double>(options.draws);
+  WeightsSelection second_copy;
+  for (dim_t i = options.length + 1; i <= 2 * options.length; ++i) second_copy.rows.push_back(i);
   for (dim_t draw = 0; draw < options.draws; ++draw) {
     const Recording recording(model, probe_ids(o.vocab_size, options, generator), options.threads);
-    // All tokens of a copy differ, so the rows with an earlier equal token are the second copy, and
-    // each has one such key.
-    for (std::size_t layer = 0; layer < scores.size(); ++layer) {
-      const auto heads = head_metrics(recording, static_cast<dim_t>(layer));
-      for (std::size_t h = 0; h < heads.size(); ++h) {
-        const double share = 1.0 / static_cast<double>(options.draws);
-        add_share(heads[h].duplicate, share, scores[layer][h].duplicate);
-        add_share(heads[h].induction, share, scores[layer][h].induction);
+    for (dim_t layer = 0; layer < o.num_layers; ++layer) {
+      const Tensor weights = Tensor::copy(recording.weights(layer, second_copy), DType::f64);
+      for (dim_t h = 0; h < o.num_heads; ++h) {
+        const ProbeScores drawn = probe_scores(weights[h].data_as<double>(), options.length);
+        ProbeScores& mean = scores[static_cast<std::size_t>(layer)][static_cast<std::size_t>(h)];
+        add_share(drawn.duplicate, share, mean.duplicate);
+        add_share(drawn.induction, share, mean.induction);
       }
     }
   }
@@ -206,49 +252,35 @@ Tensor value_weighted(const TensorView& weights, const TensorView& norms) {
   require(weights.rank() == 3 && norms.shape() == Shape({weights.dim(0), weights.dim(2)}),
           "value_weighted: weights {} must be [heads, rows, keys] and norms {} [heads, keys]",
           weights.shape(), norms.shape());
-  Tensor out = Tensor::empty(weights.shape(), DType::f64);
-  auto* to = out.mutable_data_as<double>();
+  Tensor out = Tensor::copy(weights, DType::f64);
+  const Tensor wide = Tensor::copy(norms, DType::f64);
+  const dim_t keys = weights.dim(2);
+  auto* row = out.mutable_data_as<double>();
   for (dim_t h = 0; h < weights.dim(0); ++h) {
-    for (dim_t i = 0; i < weights.dim(1); ++i) {
+    const double* norm = wide.data_as<double>() + h * keys;
+    for (dim_t i = 0; i < weights.dim(1); ++i, row += keys) {
       double sum = 0.0;
-      for (dim_t j = 0; j < weights.dim(2); ++j) {
-        to[j] = weights.at({h, i, j}) * norms.at({h, j});
-        sum += to[j];
-      }
-      for (dim_t j = 0; j < weights.dim(2) && sum > 0.0; ++j) to[j] /= sum;
-      to += weights.dim(2);
+      for (dim_t j = 0; j < keys; ++j) sum += row[j] *= norm[j];
+      for (dim_t j = 0; j < keys && sum > 0.0; ++j) row[j] /= sum;
     }
   }
   return out;
 }
 
+double first_token_share(const Recording& recording, const HeadPlace& place) {
+  return first_token_shares(recording, place.layer, {place.head}).front();
+}
+
 std::vector<double> first_token_share(const Recording& recording, dim_t layer) {
-  const Tensor norms = recording.value_norms(layer);
-  std::vector<double> shares(static_cast<std::size_t>(recording.num_heads()), 0.0);
-  for_row_blocks(recording, layer, {}, [&](const Tensor& weights, const std::vector<dim_t>& rows) {
-    const Tensor moved = value_weighted(weights, norms);
-    for (dim_t h = 0; h < moved.dim(0); ++h) {
-      for (dim_t i = 0; i < std::ssize(rows); ++i) {
-        shares[static_cast<std::size_t>(h)] +=
-            moved.at({h, i, 0}) / static_cast<double>(recording.tokens() - 1);
-      }
-    }
-  });
-  return shares;
+  return first_token_shares(recording, layer, {});
 }
 
 double jensen_shannon(const TensorView& a, const TensorView& b) {
   require(a.rank() == 1 && a.shape() == b.shape(), "jensen_shannon: {} and {} are not equally long",
           a.shape(), b.shape());
-  double sum = 0.0;
-  for (dim_t j = 0; j < a.dim(0); ++j) {
-    const double p = a.at({j});
-    const double q = b.at({j});
-    const double middle = 0.5 * (p + q);
-    if (p > 0.0) sum += 0.5 * p * std::log(p / middle);
-    if (q > 0.0) sum += 0.5 * q * std::log(q / middle);
-  }
-  return std::max(sum, 0.0);  // rounding alone makes it negative
+  const Tensor wide_a = Tensor::copy(a, DType::f64);
+  const Tensor wide_b = Tensor::copy(b, DType::f64);
+  return jensen_shannon(wide_a.data_as<double>(), wide_b.data_as<double>(), a.dim(0));
 }
 
 double head_divergence(const Recording& a, const HeadPlace& head_a, const Recording& b,
@@ -256,13 +288,15 @@ double head_divergence(const Recording& a, const HeadPlace& head_a, const Record
   require(a.tokens() == b.tokens(), "head_divergence: texts of {} and {} tokens cannot be compared",
           a.tokens(), b.tokens());
   double sum = 0.0;
-  for_row_blocks(
-      a, head_a.layer, {head_a.head}, [&](const Tensor& rows_a, const std::vector<dim_t>& rows) {
-        const Tensor rows_b = b.weights(head_b.layer, {.heads = {head_b.head}, .rows = rows});
-        for (dim_t i = 0; i < rows_a.dim(1); ++i) {
-          sum += jensen_shannon(rows_a[0][i], rows_b[0][i]);
-        }
-      });
+  for_row_blocks(a, head_a.layer, {head_a.head},
+                 [&](const Tensor& rows_a, const std::vector<dim_t>& rows) {
+                   const Tensor rows_b = Tensor::copy(
+                       b.weights(head_b.layer, {.heads = {head_b.head}, .rows = rows}), DType::f64);
+                   for (dim_t i = 0; i < rows_a.dim(1); ++i) {
+                     sum += jensen_shannon(rows_a[0][i].data_as<double>(),
+                                           rows_b[0][i].data_as<double>(), a.tokens());
+                   }
+                 });
   return a.tokens() < 2 ? 0.0 : sum / static_cast<double>(a.tokens() - 1);
 }
 

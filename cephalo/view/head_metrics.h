@@ -97,18 +97,19 @@ std::vector<HeadReport> report_heads(const Recording& recording,
 // A[i][j] · norm_j with rows that add up to 1. A sink whose value is nothing fades here.
 Tensor value_weighted(const TensorView& weights, const TensorView& norms);
 
-// How much of what a head adds comes from the first token: mean over rows of the value-weighted
-// A[i][0]. -> of each head
-std::vector<double> first_token_share(const Recording& recording, dim_t layer);
-
-// a, b: [keys], each adding up to 1 -> from 0 for equal ones to ln 2
-double jensen_shannon(const TensorView& a, const TensorView& b);
-
 // Which head of a model.
 struct HeadPlace {
   dim_t layer;
   dim_t head;
 };
+
+// How much of what a head adds comes from the first token: mean over rows of the value-weighted
+// A[i][0]. Of one head, or of each of a layer.
+double first_token_share(const Recording& recording, const HeadPlace& place);
+std::vector<double> first_token_share(const Recording& recording, dim_t layer);
+
+// a, b: [keys], each adding up to 1 -> from 0 for equal ones to ln 2
+double jensen_shannon(const TensorView& a, const TensorView& b);
 
 // How differently two heads look at texts of the same length: the mean over rows of the
 // Jensen–Shannon divergence, some rows at a time.

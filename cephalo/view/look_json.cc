@@ -30,11 +30,13 @@ Json metrics_of(const HeadReport& head) {
 }
 
 Json weights_of(const Recording& recording, const HeadPlace& place) {
-  const Tensor weights = recording.weights(place.layer, {.heads = {place.head}});
+  const Tensor weights =
+      Tensor::copy(recording.weights(place.layer, {.heads = {place.head}}), DType::f32);
+  const float* weight = weights.data_as<float>();
   Json rows = Json::array();
-  for (dim_t i = 0; i < weights.dim(1); ++i) {
+  for (dim_t i = 0; i < weights.dim(1); ++i, weight += weights.dim(2)) {
     Json row = Json::array();
-    for (dim_t j = 0; j <= i; ++j) row.push_back(static_cast<float>(weights.at({0, i, j})));
+    for (dim_t j = 0; j <= i; ++j) row.push_back(weight[j]);
     rows.push_back(std::move(row));
   }
   return rows;

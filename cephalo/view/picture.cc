@@ -30,14 +30,16 @@ class Painter {
   }
 
   void operator()(const Picture::Map& map) {
-    for (dim_t i = 0; i < map.weights.dim(0); ++i) {
-      for (dim_t j = 0; j < map.weights.dim(1); ++j) {
+    const Tensor wide = Tensor::copy(map.weights, DType::f64);
+    const auto* weight = wide.data_as<double>();
+    for (dim_t i = 0; i < wide.dim(0); ++i) {
+      for (dim_t j = 0; j < wide.dim(1); ++j, ++weight) {
         const dim_t x = map.x + j * map.cell;
         const dim_t y = map.y + i * map.cell;
         if (j > i) {
           hatch_pixels(pixels_, x, y, map.cell, map.cell);
         } else {
-          pixels_.fill(x, y, map.cell, map.cell, cividis(map.weights.at({i, j})));
+          pixels_.fill(x, y, map.cell, map.cell, cividis(*weight));
         }
       }
     }

@@ -63,13 +63,13 @@ class SvgWriter {
   // Neighbours of the same shade in a row are one rectangle.
   static std::map<long, std::string> paths_by_shade(const Picture::Map& map) {
     std::map<long, std::string> paths;
-    const auto shade_at = [&](dim_t i, dim_t j) {
-      return std::lround(map.weights.at({i, j}) * kShades);
-    };
-    for (dim_t i = 0; i < map.weights.dim(0); ++i) {
+    const Tensor wide = Tensor::copy(map.weights, DType::f64);
+    const auto* row = wide.data_as<double>();
+    const auto shade_at = [&](dim_t j) { return std::lround(row[j] * kShades); };
+    for (dim_t i = 0; i < wide.dim(0); ++i, row += wide.dim(1)) {
       for (dim_t begin = 0, end = 0; begin <= i; begin = end) {
-        while (end <= i && shade_at(i, end) == shade_at(i, begin)) ++end;
-        paths[shade_at(i, begin)] +=
+        while (end <= i && shade_at(end) == shade_at(begin)) ++end;
+        paths[shade_at(begin)] +=
             format_text("M{} {}h{}v{}h-{}z", map.x + begin * map.cell, map.y + i * map.cell,
                         (end - begin) * map.cell, map.cell, (end - begin) * map.cell);
       }

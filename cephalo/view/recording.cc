@@ -10,6 +10,25 @@
 #include "cephalo/linear/ops.h"
 
 namespace cephalo {
+namespace {
+
+// rows: [tokens, width], dense -> to: [tokens], ‖row‖₂
+template <typename T>
+void row_norms(const Tensor& rows, double* to) {
+  const T* first = rows.data_as<T>();
+  const dim_t width = rows.dim(1);
+  const Region region{.pieces = rows.dim(0), .flops = 2.0 * static_cast<double>(rows.numel())};
+  parallel_for(region, [&](dim_t j, std::byte*) {
+    double square = 0.0;
+    for (dim_t d = 0; d < width; ++d) {
+      const auto x = static_cast<double>(first[j * width + d]);
+      square += x * x;
+    }
+    to[j] = std::sqrt(square);
+  });
+}
+
+}  // namespace
 
 Recording::Recording(const Gpt& model, const std::vector<std::int64_t>& ids, int threads)
     : model_(&model), ids_(ids), threads_(threads) {
@@ -46,48 +65,45 @@ Tensor Recording::row_sums(dim_t layer) const {
   return std::move(sums).reshaped(shape);
 }
 
-Tensor Recording::value_norms(dim_t layer) const {
+Tensor Recording::value_norms(dim_t layer, const std::vector<dim_t>& selected) const {
   const PassHeads h = heads(layer);
+  std::vector<dim_t> wanted = selected;
+  for (dim_t head = 0; selected.empty() && head < num_heads(); ++head) wanted.push_back(head);
   const TensorView out = model_->attention(layer).parameter("out_proj.weight");
   const dim_t v_dim = h.v.dim(3);
   const dim_t sharing = num_heads() / h.v.dim(1);  // query heads of one kv head
-  Tensor norms = Tensor::empty({num_heads(), tokens()}, DType::f64);
+  Tensor norms = Tensor::empty({std::ssize(wanted), tokens()}, DType::f64);
   auto* to = norms.mutable_data_as<double>();
+  Tensor moved = Tensor::empty({tokens(), out.dim(0)}, out.dtype());
   const UseThreads limit(threads_);
-  for (dim_t head = 0; head < num_heads(); ++head) {
+  for (const dim_t head : wanted) {
+    require(0 <= head && head < num_heads(), "Recording: head {} is not in [0, {})", head,
+            num_heads());
     const PackedLinear w_out(out.slice(1, head * v_dim, (head + 1) * v_dim), {}, out.dtype());
-    Tensor moved = Tensor::empty({tokens(), out.dim(0)}, out.dtype());
     ops::linear(w_out, h.v[0][head / sharing], moved);
-    for (dim_t j = 0; j < tokens(); ++j) {
-      double square = 0.0;
-      const TensorView row = moved[j];
-      for (dim_t d = 0; d < row.dim(0); ++d) square += row.at({d}) * row.at({d});
-      *to++ = std::sqrt(square);
-    }
+    out.dtype() == DType::f64 ? row_norms<double>(moved, to) : row_norms<float>(moved, to);
+    to += tokens();
   }
   return norms;
 }
 
 std::vector<Prediction> Recording::predictions(dim_t count) const {
   const dim_t vocab_size = logits_.dim(1);
-  std::vector<double> logits(static_cast<std::size_t>(vocab_size));
-  for (dim_t id = 0; id < vocab_size; ++id) {
-    logits[static_cast<std::size_t>(id)] = logits_.at({0, id});
-  }
-  const double largest = *std::max_element(logits.begin(), logits.end());
+  const Tensor wide = Tensor::copy(logits_, DType::f64);
+  const auto* logits = wide.data_as<double>();
+  const double largest = *std::max_element(logits, logits + vocab_size);
   double sum = 0.0;
-  for (const double x : logits) sum += std::exp(x - largest);
-  std::vector<std::int64_t> order(logits.size());
+  for (dim_t id = 0; id < vocab_size; ++id) sum += std::exp(logits[id] - largest);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(vocab_size));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  const auto logit = [&](std::int64_t id) { return logits[static_cast<std::size_t>(id)]; };
   const auto end = order.begin() + std::clamp<dim_t>(count, 0, vocab_size);
   // Equal ones in the order of their ids.
   std::partial_sort(order.begin(), end, order.end(), [&](std::int64_t a, std::int64_t b) {
-    return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
   });
   std::vector<Prediction> found;
   for (auto id = order.begin(); id != end; ++id) {
-    found.push_back({*id, std::exp(logit(*id) - largest) / sum});
+    found.push_back({*id, std::exp(logits[*id] - largest) / sum});
   }
   return found;
 }

@@ -35,8 +35,9 @@ class Recording {
   PooledWeights pooled(dim_t layer, dim_t head, dim_t cells) const;
   // -> [num_heads, tokens, kRowSums]: see row_sums
   Tensor row_sums(dim_t layer) const;
-  // -> [num_heads, tokens]: ‖v_j W_out^h‖₂, how much head h adds to a token that looks at j alone
-  Tensor value_norms(dim_t layer) const;
+  // -> [heads, tokens], of those heads, or all: ‖v_j W_out^h‖₂, how much head h adds to a token
+  // that looks at j alone
+  Tensor value_norms(dim_t layer, const std::vector<dim_t>& heads = {}) const;
 
   // Of the token that would come next, the likeliest first.
   std::vector<Prediction> predictions(dim_t count) const;

@@ -9,7 +9,7 @@
 namespace cephalo {
 
 // Weights of all rows that see more than one key, some rows at a time: visit(weights, rows),
-// weights: [heads, rows, tokens].
+// weights: [heads, rows, tokens], float64 whatever the model computes in.
 template <typename Visit>
 void for_row_blocks(const Recording& recording, dim_t layer, const std::vector<dim_t>& heads,
                     const Visit& visit) {
@@ -18,7 +18,7 @@ void for_row_blocks(const Recording& recording, dim_t layer, const std::vector<d
     WeightsSelection selection{.heads = heads};
     const dim_t end = std::min(begin + kBlockRows, recording.tokens());
     for (dim_t i = begin; i < end; ++i) selection.rows.push_back(i);
-    visit(recording.weights(layer, selection), selection.rows);
+    visit(Tensor::copy(recording.weights(layer, selection), DType::f64), selection.rows);
   }
 }
 

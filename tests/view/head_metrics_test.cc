@@ -265,6 +265,27 @@ TEST(HeadMetricsTest, probe_scores_are_means_over_the_draws) {
   EXPECT_EQ(scores[1][2].induction.rows, 150);
 }
 
+// The probe reads the weights that count; head_metrics finds them by the tokens.
+TEST(HeadMetricsTest, probe_scores_are_to_the_bit_what_head_metrics_finds_in_its_texts) {
+  const Gpt model = small_model();
+  const ProbeOptions options{.length = 35, .draws = 4, .seed = 9};
+  const auto scores = probe_heads(model, options);
+  TorchGenerator generator(9);
+  ProbeScores mean;
+  for (int draw = 0; draw < 4; ++draw) {
+    const Recording recording(model, probe_ids(90, options, generator));
+    const HeadMetrics m = head_metrics(recording, 1)[2];
+    mean.duplicate.value += 0.25 * m.duplicate.value;
+    mean.duplicate.uniform += 0.25 * m.duplicate.uniform;
+    mean.induction.value += 0.25 * m.induction.value;
+    mean.induction.rows += m.induction.rows;
+  }
+  EXPECT_EQ(scores[1][2].duplicate.value, mean.duplicate.value);
+  EXPECT_EQ(scores[1][2].duplicate.uniform, mean.duplicate.uniform);
+  EXPECT_EQ(scores[1][2].induction.value, mean.induction.value);
+  EXPECT_EQ(scores[1][2].induction.rows, mean.induction.rows);
+}
+
 std::string labels_of(const HeadMetrics& text, const ProbeScores* probe = nullptr) {
   std::string words;
   for (const LabelScore& found : head_labels(text, probe)) {
@@ -343,6 +364,20 @@ TEST(HeadMetricsTest, value_norms_are_what_the_output_projection_makes_of_a_valu
       EXPECT_NEAR(norms.at({h, j}), std::sqrt(square), 1e-5);
     }
   }
+}
+
+TEST(HeadMetricsTest, one_head_alone_has_the_numbers_that_it_has_among_all) {
+  const Gpt model = small_model();
+  const Recording recording(model, random_ids(140, 90));  // more than one block of rows
+  const Tensor all = recording.value_norms(1);
+  const Tensor two = recording.value_norms(1, {2, 0});
+  EXPECT_TRUE(same_bits(Tensor::copy(two[0]), Tensor::copy(all[2])));
+  EXPECT_TRUE(same_bits(Tensor::copy(two[1]), Tensor::copy(all[0])));
+  const std::vector<double> shares = first_token_share(recording, 1);
+  for (dim_t h = 0; h < 3; ++h) {
+    EXPECT_EQ(first_token_share(recording, {1, h}), shares[static_cast<std::size_t>(h)]);
+  }
+  EXPECT_EQ(error_of([&] { recording.value_norms(1, {3}); }), "Recording: head 3 is not in [0, 3)");
 }
 
 TEST(HeadMetricsTest, jensen_shannon_is_0_for_equal_rows_and_ln_2_for_disjoint_ones) {

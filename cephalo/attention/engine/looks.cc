@@ -1,8 +1,6 @@
 #include "cephalo/attention/engine/looks.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <utility>
 
 #include "cephalo/core/fail.h"
@@ -50,26 +48,5 @@ PooledWeights CellGrid::finish() && {
 RowSummer::RowSummer(const TensorView& tokens)
     : tokens_(tokens.numel() > 0 ? tokens.data_as<std::int64_t>() : nullptr),
       count_(tokens.numel()) {}
-
-void RowSummer::add(dim_t p, dim_t j, double weight, double* sums) const {
-  const auto at = [&](RowSum sum) -> double& { return sums[static_cast<int>(sum)]; };
-  at(RowSum::visible) += 1.0;
-  at(RowSum::largest) = std::max(at(RowSum::largest), weight);
-  if (weight > 0.0) at(RowSum::entropy) -= weight * std::log(weight);
-  at(RowSum::distance) += weight * static_cast<double>(std::abs(p - j));
-  if (j == p - 1) at(RowSum::previous) += weight;
-  if (j == 0) at(RowSum::first) += weight;
-  if (j == p) at(RowSum::current) += weight;
-  const bool has_token = 0 <= p && p < count_;
-  if (!has_token || j >= p) return;
-  if (tokens_[j] == tokens_[p]) {
-    at(RowSum::duplicate) += weight;
-    at(RowSum::has_duplicate) = 1.0;
-  }
-  if (j >= 1 && tokens_[j - 1] == tokens_[p]) {
-    at(RowSum::induction) += weight;
-    at(RowSum::has_induction) = 1.0;
-  }
-}
 
 }  // namespace cephalo

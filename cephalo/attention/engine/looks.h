@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "cephalo/attention/engine/engine.h"
@@ -44,8 +47,28 @@ class RowSummer {
  public:
   // tokens: int64 [kv_tokens of the whole], or empty
   explicit RowSummer(const TensorView& tokens);
-  // The query at position p looks at the key at position j, which it may see.
-  void add(dim_t p, dim_t j, double weight, double* sums) const;
+  // The query at position p looks at the key at position j, which it may see. Inline: it is called
+  // for every pair of every head.
+  void add(dim_t p, dim_t j, double weight, double* sums) const {
+    const auto at = [&](RowSum sum) -> double& { return sums[static_cast<int>(sum)]; };
+    at(RowSum::visible) += 1.0;
+    at(RowSum::largest) = std::max(at(RowSum::largest), weight);
+    if (weight > 0.0) at(RowSum::entropy) -= weight * std::log(weight);
+    at(RowSum::distance) += weight * static_cast<double>(std::abs(p - j));
+    if (j == p - 1) at(RowSum::previous) += weight;
+    if (j == 0) at(RowSum::first) += weight;
+    if (j == p) at(RowSum::current) += weight;
+    const bool has_token = 0 <= p && p < count_;
+    if (!has_token || j >= p) return;
+    if (tokens_[j] == tokens_[p]) {
+      at(RowSum::duplicate) += weight;
+      at(RowSum::has_duplicate) = 1.0;
+    }
+    if (j >= 1 && tokens_[j - 1] == tokens_[p]) {
+      at(RowSum::induction) += weight;
+      at(RowSum::has_induction) = 1.0;
+    }
+  }
 
  private:
   const std::int64_t* tokens_;

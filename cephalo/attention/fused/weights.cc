@@ -253,11 +253,14 @@ Tensor sum_rows(const AttendProblem& p, const TensorView& lse, const TensorView&
         double* to = data + ((run.b * p.q.dim(1) + run.h) * q_tokens + tile.place.i) * kRowSums;
         for (dim_t x = 0; x < tile.place.count; ++x) {
           const dim_t position = p.mask.position(tile.place.b, tile.place.i + x);
+          double sums[kRowSums];  // a row's own, which no store in between can change
+          std::copy_n(to + x * kRowSums, kRowSums, sums);
           for (dim_t k = 0; k < tile.place.keys; ++k) {
             if (!tile.sees(k, x)) continue;
             summer.add(position, p.mask.key_position(tile.place.j + k),
-                       static_cast<double>(tile.at(k, x)), to + x * kRowSums);
+                       static_cast<double>(tile.at(k, x)), sums);
           }
+          std::copy_n(sums, kRowSums, to + x * kRowSums);
         }
       });
   return out;
