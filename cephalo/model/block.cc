@@ -11,6 +11,22 @@ MutableTensorView as_sequences(const MutableTensorView& rows, const BlockCall& c
   return {rows.mutable_data(), rows.dtype(), {call.batch, call.tokens, rows.dim(1)}, rows.device()};
 }
 
+// What the second half works on where only the last row of each sequence is asked for: these rows
+// move to the front.
+BlockFrame last_rows(const BlockFrame& frame, const BlockCall& call) {
+  for (const MutableTensorView* rows : {&frame.x, &frame.middle}) {
+    for (dim_t b = 0; b < call.batch && call.tokens > 1; ++b) {
+      ops::copy((*rows)[(b + 1) * call.tokens - 1], (*rows)[b]);
+    }
+  }
+  BlockFrame last = frame;
+  for (MutableTensorView* rows :
+       {&last.x, &last.middle, &last.normed_2, &last.hidden, &last.active}) {
+    *rows = rows->slice(0, 0, call.batch);
+  }
+  return last;
+}
+
 // The gradient that enters a branch: dx itself, or a copy with the same elements dropped as on the
 // way here.
 MutableTensorView enter_branch(const BlockCall& call, std::uint32_t place,
@@ -42,8 +58,9 @@ void Block::forward(const BlockCall& call, const BlockFrame& frame, const Tensor
   }
   drop_rows(call.dropout, call.place, frame.middle);
   // 2  y = middle + drop(mlp(norm_2(middle)))
-  norm_2.forward_into({frame.middle, frame.x, frame.normed_2, frame.moments_2});
-  mlp.forward_into(packed, {frame.normed_2, frame.hidden, frame.active, y});
+  const BlockFrame rest = call.last_only ? last_rows(frame, call) : frame;
+  norm_2.forward_into({rest.middle, rest.x, rest.normed_2, rest.moments_2});
+  mlp.forward_into(packed, {rest.normed_2, rest.hidden, rest.active, y});
   drop_rows(call.dropout, call.place + 1, y);
 }
 

@@ -38,6 +38,7 @@ struct BlockCall {
   Place::Axis part = {};    // of a larger batch
   std::uint32_t place = 0;  // of this block's first dropout; the second is the next
   dim_t layer = 0;
+  bool last_only = false;  // y: [batch, d_model], of the last row of each sequence; without dropout
   const std::function<void(dim_t layer, const TensorView& x)>* on_attention = nullptr;
 };
 
@@ -66,7 +67,8 @@ struct Block {
   Mlp mlp;
 
   // The last sum is left to whoever takes the rows next, usually a norm that walks over them
-  // anyway: `added` is what x lacks when it comes in, and y comes out without `middle`.
+  // anyway: `added` is what x lacks when it comes in, and y comes out without `middle`, whose first
+  // rows are those of y with last_only.
   void forward(const BlockCall& call, const BlockFrame& frame, const TensorView& added,
                const Mlp::Packed& packed, const MutableTensorView& y) const;
 

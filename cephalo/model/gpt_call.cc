@@ -25,15 +25,6 @@ void check_cache(const GptLayers& model, const GptCache& cache) {
   }
 }
 
-// rows: [batch · tokens, width] -> the last row of each sequence: [batch, width]
-Tensor last_rows(const TensorView& rows, dim_t batch, dim_t tokens) {
-  Tensor last = Tensor::empty({batch, rows.dim(1)}, rows.dtype(), rows.device());
-  for (dim_t b = 0; b < batch; ++b) {
-    ops::copy(rows[(b + 1) * tokens - 1], last.mutable_view()[b]);
-  }
-  return last;
-}
-
 }  // namespace
 
 Tensor Gpt::operator()(const TensorView& ids, const GptCall& call) const {
@@ -57,12 +48,10 @@ Tensor Gpt::operator()(const TensorView& ids, const GptCall& call) const {
 
   const UseThreads limit(call.threads);
   PassMemory memory;
-  GptPass::Options options{.saved = call.saved, .cache = call.cache};
+  GptPass::Options options{.saved = call.saved, .cache = call.cache, .last_only = call.last_only};
   if (call.on_attention) options.on_attention = &call.on_attention;
   GptPass pass(model, view(checked, {batch, tokens}), options, memory);
-  const MutableTensorView normed = pass.forward();
-  const Tensor last = call.last_only ? last_rows(normed, batch, tokens) : Tensor();
-  const TensorView rows = call.last_only ? TensorView(last) : TensorView(normed);
+  const TensorView rows = pass.forward();
   Tensor logits = Tensor::empty({rows.dim(0), o.vocab_size}, o.dtype);
   if (model.packed_head) {
     ops::linear(*model.packed_head, rows, logits);

@@ -78,6 +78,7 @@ BlockCall GptPass::block_call(std::size_t layer) const {
           .part = options_.batch,
           .place = static_cast<std::uint32_t>(1 + 2 * layer),
           .layer = static_cast<dim_t>(layer),
+          .last_only = options_.last_only && layer + 1 == frames_.size(),
           .on_attention = options_.on_attention};
 }
 
@@ -85,17 +86,20 @@ MutableTensorView GptPass::forward() {
   const dim_t first = options_.cache != nullptr ? options_.cache->tokens() : 0;
   embed_into(model_.tables(), ids_, first, frames_[0].x);
   drop_rows(dropout_, 0, frames_[0].x);
+  const dim_t rows = options_.last_only ? ids_.dim(0) : ids_.numel();
+  const MutableTensorView last = last_.slice(0, 0, rows);
+  const MutableTensorView normed = normed_.slice(0, 0, rows);
   TensorView added;  // what x still lacks: the rows that passed the last block by
   for (std::size_t l = 0; l < frames_.size(); ++l) {
     const Block& block = model_.blocks[l];
-    const MutableTensorView& y = l + 1 < frames_.size() ? frames_[l + 1].x : last_;
+    const MutableTensorView& y = l + 1 < frames_.size() ? frames_[l + 1].x : last;
     std::optional<Mlp::Packed> packed;
     if (model_.packed_mlps.empty()) packed.emplace(block.mlp.pack());
     block.forward(block_call(l), frames_[l], added, packed ? *packed : model_.packed_mlps[l], y);
     added = frames_[l].middle;
   }
-  model_.norm.forward_into({last_, added, normed_, moments_});
-  return normed_;
+  model_.norm.forward_into({last, added.slice(0, 0, rows), normed, moments_});
+  return normed;
 }
 
 void GptPass::backward(const TensorView& dnormed, GptGradientTensors& gradients) {

@@ -17,6 +17,7 @@ class GptPass {
     // the memory has that already.
     std::vector<SavedPass>* saved = nullptr;
     GptCache* cache = nullptr;  // ids continue its sequences
+    bool last_only = false;     // the last row of each sequence alone; not with `keeps`
     double dropout = 0.0;
     std::uint64_t call = 0;
     Place::Axis batch = {};  // of which ids are a part
@@ -31,7 +32,8 @@ class GptPass {
   GptPass(const GptLayers& model, const TensorView& ids, const Options& options,
           PassMemory& memory);
 
-  // -> what the head multiplies: [batch · tokens, d_model], in `memory`
+  // -> what the head multiplies: [batch · tokens, d_model], in `memory`; [batch, d_model] with
+  // last_only
   MutableTensorView forward();
 
   // dnormed: [batch · tokens, d_model], the gradient of forward's result. Gradients are added to.
