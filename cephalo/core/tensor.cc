@@ -1,5 +1,8 @@
 #include "cephalo/core/tensor.h"
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <new>
@@ -44,6 +47,17 @@ void* advance(void* data, DType dtype, dim_t elements) {
   return static_cast<std::byte*>(data) + byte_offset(dtype, elements);
 }
 
+// One element in another type. A bfloat16 is the upper half of a float32: without a call or a
+// rounding the compiler does many at once, and models are stored so.
+template <typename To, typename From>
+void convert(const From& from, To* to) {
+  if constexpr (std::is_same_v<To, float> && std::is_same_v<From, BFloat16>) {
+    *to = std::bit_cast<float>(static_cast<std::uint32_t>(from.bits) << 16);
+  } else {
+    store(load(from), to);
+  }
+}
+
 // One row of `count` elements, of the types it was made for.
 using CopyRow = void (*)(void* to, dim_t to_stride, const void* from, dim_t from_stride,
                          dim_t count);
@@ -60,7 +74,25 @@ void copy_row(void* to_data, dim_t to_stride, const void* from_data, dim_t from_
     }
     for (dim_t i = 0; i < count; ++i) to[i * to_stride] = from[i * from_stride];
   } else {
-    for (dim_t i = 0; i < count; ++i) store(load(from[i * from_stride]), &to[i * to_stride]);
+    for (dim_t i = 0; i < count; ++i) convert(from[i * from_stride], &to[i * to_stride]);
+  }
+}
+
+// The last two axes, where rows of `from` are columns of `to`: some rows at a time, or each element
+// would bring a line of the cache along.
+void copy_transposed(CopyRow copy_row, const MutableTensorView& to, void* to_data,
+                     const TensorView& from, const void* from_data) {
+  constexpr dim_t kRows = 32;
+  const dim_t rows = to.dim(-2);
+  const dim_t columns = to.dim(-1);
+  const dim_t to_row = to.strides()[-2], to_column = to.strides()[-1];
+  const dim_t from_row = from.strides()[-2], from_column = from.strides()[-1];
+  for (dim_t i = 0; i < rows; i += kRows) {
+    for (dim_t j = 0; j < columns; ++j) {
+      copy_row(advance(to_data, to.dtype(), i * to_row + j * to_column), to_row,
+               advance(from_data, from.dtype(), i * from_row + j * from_column), from_row,
+               std::min(kRows, rows - i));
+    }
   }
 }
 
@@ -71,6 +103,10 @@ void copy_axis(CopyRow copy_row, const MutableTensorView& to, void* to_data, con
   const dim_t count = to.shape()[axis];
   if (axis + 1 == to.rank()) {
     copy_row(to_data, to.strides()[axis], from_data, from.strides()[axis], count);
+    return;
+  }
+  if (axis + 2 == to.rank() && to.strides()[axis] == 1 && from.strides()[axis + 1] == 1) {
+    copy_transposed(copy_row, to, to_data, from, from_data);
     return;
   }
   for (dim_t i = 0; i < count; ++i) {

@@ -81,6 +81,30 @@ TEST(TensorTest, a_copy_of_negative_strides_reverses) {
   EXPECT_EQ(to_string(Tensor::copy(backwards), 0), "[3, 2, 1]");
 }
 
+// Sizes that no square divides.
+TEST(TensorTest, a_copy_into_columns_is_the_transpose_in_every_type) {
+  Tensor source = Tensor::empty({2, 70, 45}, DType::f64);
+  for (dim_t k = 0; k < source.numel(); ++k) {
+    source.mutable_data_as<double>()[k] = static_cast<double>(k * 7 % 127) - 60.0;
+  }
+  for (const DType from : {DType::bf16, DType::f16, DType::f32, DType::i64}) {
+    for (const DType to : {DType::f32, DType::bf16, DType::f64, DType::i8}) {
+      const Tensor rows = Tensor::copy(source, from);
+      Tensor columns = Tensor::empty({2, 45, 70}, to);
+      const MutableTensorView target(columns.mutable_view().mutable_data(), to, {2, 70, 45},
+                                     {45 * 70, 1, 70});
+      target.copy_from(rows);
+      for (dim_t n = 0; n < 2; ++n) {
+        for (dim_t i = 0; i < 70; ++i) {
+          for (dim_t j = 0; j < 45; ++j) {
+            ASSERT_EQ(columns.at({n, j, i}), source.at({n, i, j})) << name(from) << name(to);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(TensorTest, misuse_names_the_numbers) {
   Tensor t = Tensor::of({{1, 2}, {3, 4}});
   EXPECT_EQ(error_of([&] { t.at({2, 0}); }), "tensor: index [2, 0] outside shape [2, 2]");
