@@ -21,6 +21,7 @@ struct Table {
   decltype(ops::adamw)* adamw;
   decltype(ops::sgd)* sgd;
   decltype(ops::sum_of_squares)* sum_of_squares;
+  decltype(ops::row_norms)* row_norms;
   decltype(ops::scale)* scale;
   decltype(host::zero)* zero;
   decltype(ops::copy)* copy;
@@ -39,6 +40,7 @@ constexpr Table kHost{
     .adamw = host::adamw,
     .sgd = host::sgd,
     .sum_of_squares = host::sum_of_squares,
+    .row_norms = host::row_norms,
     .scale = host::scale,
     .zero = host::zero,
     .copy = host::copy,
@@ -165,6 +167,10 @@ void sgd(const Sgd& step) {
 
 void sum_of_squares(const TensorView& x, const MutableTensorView& total) {
   implementation("sum_of_squares", &Table::sum_of_squares, {{"x", x}, {"total", total}})(x, total);
+}
+
+void row_norms(const TensorView& x, const MutableTensorView& norms) {
+  implementation("row_norms", &Table::row_norms, {{"x", x}, {"norms", norms}})(x, norms);
 }
 
 void scale(const MutableTensorView& x, double factor) {

@@ -115,6 +115,9 @@ void sgd(const Sgd& step);
 // x: any shape and strides -> total: [], float64
 void sum_of_squares(const TensorView& x, const MutableTensorView& total);
 
+// x: [rows, width], dense -> norms: [rows], float64: the length of each row
+void row_norms(const TensorView& x, const MutableTensorView& norms);
+
 // x: any shape and strides, times factor, which is rounded to x's type first
 void scale(const MutableTensorView& x, double factor);
 

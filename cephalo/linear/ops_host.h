@@ -22,6 +22,7 @@ void cross_entropy(const CrossEntropy& rows);
 void adamw(const AdamW& step);
 void sgd(const Sgd& step);
 void sum_of_squares(const TensorView& x, const MutableTensorView& total);
+void row_norms(const TensorView& x, const MutableTensorView& norms);
 void scale(const MutableTensorView& x, double factor);
 
 }  // namespace cephalo::ops::host

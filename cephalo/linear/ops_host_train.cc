@@ -163,6 +163,21 @@ double squares_of(const TensorView& x) {
 }
 
 template <typename T>
+void lengths_of_rows(const TensorView& x, double* norms) {
+  const T* first = x.data_as<T>();
+  const dim_t width = x.dim(1);
+  const Region region{.pieces = x.dim(0), .flops = 2.0 * static_cast<double>(x.numel())};
+  parallel_for(region, [&](dim_t row, std::byte*) {
+    double square = 0.0;
+    for (dim_t d = 0; d < width; ++d) {
+      const auto number = static_cast<double>(first[row * width + d]);
+      square += number * number;
+    }
+    norms[row] = std::sqrt(square);
+  });
+}
+
+template <typename T>
 void scale_elements(const MutableTensorView& x, double factor) {
   T* values = x.mutable_data_as<T>();
   for_runs<1>({x}, 1.0, [&](dim_t, const Run<1>& run) {
@@ -189,6 +204,11 @@ void sgd(const Sgd& step) {
 
 void sum_of_squares(const TensorView& x, const MutableTensorView& total) {
   total.set({}, x.dtype() == DType::f64 ? squares_of<double>(x) : squares_of<float>(x));
+}
+
+void row_norms(const TensorView& x, const MutableTensorView& norms) {
+  auto* to = norms.mutable_data_as<double>();
+  x.dtype() == DType::f64 ? lengths_of_rows<double>(x, to) : lengths_of_rows<float>(x, to);
 }
 
 void scale(const MutableTensorView& x, double factor) {

@@ -10,25 +10,6 @@
 #include "cephalo/linear/ops.h"
 
 namespace cephalo {
-namespace {
-
-// rows: [tokens, width], dense -> to: [tokens], ‖row‖₂
-template <typename T>
-void row_norms(const Tensor& rows, double* to) {
-  const T* first = rows.data_as<T>();
-  const dim_t width = rows.dim(1);
-  const Region region{.pieces = rows.dim(0), .flops = 2.0 * static_cast<double>(rows.numel())};
-  parallel_for(region, [&](dim_t j, std::byte*) {
-    double square = 0.0;
-    for (dim_t d = 0; d < width; ++d) {
-      const auto x = static_cast<double>(first[j * width + d]);
-      square += x * x;
-    }
-    to[j] = std::sqrt(square);
-  });
-}
-
-}  // namespace
 
 Recording::Recording(const Gpt& model, const std::vector<std::int64_t>& ids, int threads)
     : model_(&model), ids_(ids), threads_(threads) {
@@ -73,16 +54,15 @@ Tensor Recording::value_norms(dim_t layer, const std::vector<dim_t>& selected) c
   const dim_t v_dim = h.v.dim(3);
   const dim_t sharing = num_heads() / h.v.dim(1);  // query heads of one kv head
   Tensor norms = Tensor::empty({std::ssize(wanted), tokens()}, DType::f64);
-  auto* to = norms.mutable_data_as<double>();
   Tensor moved = Tensor::empty({tokens(), out.dim(0)}, out.dtype());
   const UseThreads limit(threads_);
-  for (const dim_t head : wanted) {
+  for (std::size_t n = 0; n < wanted.size(); ++n) {
+    const dim_t head = wanted[n];
     require(0 <= head && head < num_heads(), "Recording: head {} is not in [0, {})", head,
             num_heads());
     const PackedLinear w_out(out.slice(1, head * v_dim, (head + 1) * v_dim), {}, out.dtype());
     ops::linear(w_out, h.v[0][head / sharing], moved);
-    out.dtype() == DType::f64 ? row_norms<double>(moved, to) : row_norms<float>(moved, to);
-    to += tokens();
+    ops::row_norms(moved, norms.mutable_view()[static_cast<dim_t>(n)]);
   }
   return norms;
 }

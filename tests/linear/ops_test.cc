@@ -109,6 +109,8 @@ const std::vector<Call>& calls() {
 #undef OP
       {"sum_of_squares", [](Operands& a) { ops::sum_of_squares(a.rows, a.total); },
        [](Operands& a, Operands& b) { ops::sum_of_squares(a.rows, b.total); }},
+      {"row_norms", [](Operands& a) { ops::row_norms(a.rows, a.losses); },
+       [](Operands& a, Operands& b) { ops::row_norms(a.rows, b.losses); }},
       {"scale", [](Operands& a) { ops::scale(a.rows, 2.0); }, nullptr},
       {"zero", [](Operands& a) { ops::zero(a.rows); },
        [](Operands& a, Operands& b) {

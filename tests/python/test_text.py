@@ -88,7 +88,7 @@ def test_a_bpe_from_memory_is_the_one_it_was(tmp_path):
     with pytest.raises((OSError, ValueError), match="vocab"):
         bpe.save(tmp_path / "vocabulary")
     bpe.save(tmp_path / "vocabulary", replace=True)
-    with pytest.raises(IndexError, match="outside of vocab_size 276"):
+    with pytest.raises(IndexError, match="outside the vocabulary of 276"):
         bpe.token(276)
     with pytest.raises(ValueError, match="decode: id 276"):
         bpe.decode([5, 276])

@@ -182,7 +182,7 @@ TEST_F(LayerOfFolderTest, a_config_json_that_says_what_no_layer_does_is_refused)
   const std::string path = folder_ / "config.json";
   configure(R"(, "scale_attn_by_inverse_layer_idx": true)");
   EXPECT_EQ(error_under("transformer.h.3."),
-            path + ": scale_attn_by_inverse_layer_idx: true must be false: the only one there is");
+            path + ": scale_attn_by_inverse_layer_idx: true must be false, the only supported value");
   configure(R"(, "rope_theta": 10000.0)");
   EXPECT_EQ(
       error_under("transformer.h.3."),
