@@ -1,4 +1,4 @@
-// The one suite that every engine passes. A new engine joins by its name in engines().
+// The one suite that every engine passes. A new engine joins by a line in kEngines.
 #include <gtest/gtest.h>
 
 #include <algorithm>
