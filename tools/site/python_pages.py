@@ -5,7 +5,7 @@ import re
 
 from prose import markdown
 
-# Every public name has one place here.
+# Where each public name is shown.
 SECTIONS = {
     "attention": ("Attention and masks", """attend AttendResult attend_backward AttendGradients plan Plan
         weights pooled_weights PooledWeights row_sums ROW_SUMS KVCache
@@ -184,17 +184,25 @@ def torch_page(package, links):
     return "\n\n".join(parts) + "\n"
 
 
+def sections(package):
+    """SECTIONS as lists of names; what is new in the package and has no place yet comes last."""
+    placed = {section: names.split() for section, (_, names) in SECTIONS.items()}
+    known = {name for names in placed.values() for name in names}
+    public = public_names(package)
+    if known - set(public):
+        raise ValueError(f"python_pages.py: the package has no {', '.join(sorted(known - set(public)))}")
+    placed["other"] += [name for name in public if name not in known]
+    return placed
+
+
 def pages(package, stub):
-    """-> {section.md: Markdown}; an error: a public name without a place, or without a docstring"""
-    found = definitions(package, stub)
-    placed = [name for _, names in SECTIONS.values() for name in names.split()]
-    wrong = set(placed) ^ set(public_names(package))
-    if wrong or len(placed) != len(set(placed)):
-        raise ValueError(f"python_pages.py: SECTIONS and the package differ: {sorted(wrong)}")
-    links = {name: f"{section}.md#{name}" for section, (_, names) in SECTIONS.items()
-             for name in names.split() if name[0].isupper()}
-    made = {f"{section}.md": "\n\n".join(
-                [f"# {title}", *(entry(name, found[name], links) for name in names.split())]) + "\n"
-            for section, (title, names) in SECTIONS.items()}
+    """-> {section.md: Markdown}"""
+    found, placed = definitions(package, stub), sections(package)
+    links = {name: f"{section}.md#{name}" for section, names in placed.items()
+             for name in names if name[0].isupper()}
+    made = {}
+    for section, names in placed.items():
+        entries = [entry(name, found[name], links) for name in names]
+        made[f"{section}.md"] = "\n\n".join([f"# {SECTIONS[section][0]}", *entries]) + "\n"
     made["torch.md"] = torch_page(package, links)
     return made
