@@ -81,6 +81,14 @@ class SiteTest(unittest.TestCase):
         self.assertGreater(self.page.locator(".notebook-output svg").count(), 1)
         self.check_quiet()
 
+    def test_notebooks_can_be_read_in_the_dark(self):
+        self.page.emulate_media(color_scheme="dark")
+        self.open("side_by_side.html")
+        colours = self.page.evaluate("""[...document.querySelectorAll(".notebook-output table")].map(
+            table => [getComputedStyle(table).backgroundColor, getComputedStyle(table).color])""")
+        self.assertGreater(len(colours), 5)
+        self.assertEqual({tuple(pair) for pair in colours}, {("rgba(0, 0, 0, 0)", "rgb(34, 34, 34)")})
+
     def test_a_narrow_screen_needs_no_sideways_scrolling(self):
         self.page.set_viewport_size({"width": 390, "height": 800})
         for name in ("index.html", "cpp/attention.html", "python/attention.html"):
