@@ -56,7 +56,7 @@ typedef struct cephalo_tensor {
 } cephalo_tensor;
 
 // Which keys a query may look at. A new mask hides nothing; each function adds a part: what hides
-// intersects, what biases adds. Query i stands at p(i) = i + offset, plus kv_tokens − q_tokens
+// intersects, what biases adds. Query i is at p(i) = i + offset, plus kv_tokens − q_tokens
 // when aligned bottom right, the default: then the last query sees the last key.
 typedef struct cephalo_mask cephalo_mask;
 CEPHALO_API cephalo_status cephalo_mask_create(cephalo_mask** mask);
@@ -78,8 +78,8 @@ CEPHALO_API cephalo_status cephalo_mask_lengths(cephalo_mask* mask, const int64_
 // keys are the same tokens as queries.
 CEPHALO_API cephalo_status cephalo_mask_documents(cephalo_mask* mask, const cephalo_tensor* q_ids,
                                                   const cephalo_tensor* kv_ids);
-// t: [q, k], [heads|1, q|1, k|1] or [batch|1, heads|1, q|1, k|1], read where it lies: its memory
-// must outlive the mask. May look where t is nonzero (keep) or zero (drop): bool or integers.
+// t: [q, k], [heads|1, q|1, k|1] or [batch|1, heads|1, q|1, k|1], read in place: its memory must
+// outlive the mask. May look where t is nonzero (keep) or zero (drop): bool or integers.
 CEPHALO_API cephalo_status cephalo_mask_keep(cephalo_mask* mask, const cephalo_tensor* t);
 CEPHALO_API cephalo_status cephalo_mask_drop(cephalo_mask* mask, const cephalo_tensor* t);
 // t: the same, but float32 or q's type: added to the scores; −inf hides
@@ -182,7 +182,7 @@ CEPHALO_API cephalo_status cephalo_gradients_zero(cephalo_gradients* gradients);
 CEPHALO_API cephalo_status cephalo_gradients_get(const cephalo_gradients* gradients,
                                                  const char* name, const cephalo_tensor* value_out);
 
-// cephalo_layer_forward that remembers what its backward pass needs. x is read where it lies: its
+// cephalo_layer_forward that remembers what its backward pass needs. x is read in place: its
 // memory must outlive the pass, unchanged.
 typedef struct cephalo_pass cephalo_pass;
 CEPHALO_API cephalo_status cephalo_layer_forward_train(const cephalo_layer* layer,

@@ -71,9 +71,9 @@ class KVCache;
 AttendResult attend(const TensorView& q, const KVCache& cache, const Mask& mask = {},
                     const AttendOptions& options = {});
 
-// Memory of the caller's for context and, unless it is empty, lse; any strides. A context of shape
-// [batch, num_heads, q_tokens, v_dim] may lie as [batch, q_tokens, num_heads · v_dim], so that
-// heads come out merged.
+// The caller's memory for context and, unless it is empty, lse; any strides. A context of shape
+// [batch, num_heads, q_tokens, v_dim] may be laid out as [batch, q_tokens, num_heads · v_dim], so
+// that heads come out merged.
 struct AttendOutput {
   MutableTensorView context;  // the shape of attend's; any floating type
   MutableTensorView lse = {};

@@ -25,8 +25,9 @@ struct AttendGradients {
 };
 
 // q, k, v, mask and options: as the forward pass had them; float32 or float64. Weights are computed
-// anew from q, k and lse, tile by tile, so memory stays linear in tokens; dropout of the counter
-// stream is drawn anew. The torch streams need a generator that stands where the forward's stood.
+// again from q, k and lse, tile by tile, so memory stays linear in tokens; dropout of the counter
+// stream is drawn again. The torch streams need a generator in the state that the forward pass
+// found.
 //
 // A query that may look at nothing has gradient 0, and what is hidden has none: NaN in a hidden row
 // of q, k, v or dcontext reaches nothing. Bits depend on the instruction set, sizes and mask alone.
@@ -34,7 +35,7 @@ AttendGradients attend_backward(const AttendPass& pass, const TensorView& q, con
                                 const TensorView& v, const Mask& mask = {},
                                 const AttendOptions& options = {}, bool with_dbias = false);
 
-// Memory of the caller's for the gradients, any strides, q's element type; what was there before is
+// The caller's memory for the gradients, any strides, q's element type; what was there before is
 // overwritten. An empty dbias: not wanted.
 struct AttendGradientViews {
   MutableTensorView dq;

@@ -18,7 +18,7 @@ struct KVCacheShape {
   dim_t v_dim = 0;  // 0: head_dim
 };
 
-class KVStore;  // where rows lie: one for each kind of cache
+class KVStore;  // where rows are kept: one for each kind of cache
 
 // The keys and values of tokens that have passed, for decoding. Each sequence has its own length. A
 // function that throws leaves the cache as it was. Any number of threads may read at once.
@@ -57,7 +57,7 @@ class KVCache {
   const std::vector<dim_t>& appended() const { return appended_; }
   dim_t tokens() const;             // the longest length
   dim_t first_kept(dim_t b) const;  // positions before it were evicted; 0 but for a ring
-  void clear(dim_t b);              // sequence b starts anew at position 0
+  void clear(dim_t b);              // sequence b starts again at position 0
   void clear();                     // all do; memory is kept for what comes
   std::size_t bytes() const;        // of memory held for keys and values
 

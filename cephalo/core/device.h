@@ -8,7 +8,7 @@
 
 namespace CEPHALO_API cephalo {
 
-// Kinds of memory. Only the host's is there in every build.
+// Kinds of memory. Only the host's exists in every build.
 enum class DeviceKind : std::uint8_t { host, cuda };
 inline constexpr int kDeviceKinds = 2;
 const char* name(DeviceKind kind);  // "cuda"

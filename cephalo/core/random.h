@@ -58,8 +58,8 @@ class Mcg31 {
   std::uint64_t state_;
 };
 
-// Philox4x32-10: a pure function from a counter to four words, so any element's random number can
-// be had again in any order and by any thread.
+// Philox4x32-10: a pure function from a counter to four words, so any thread can recompute any
+// element's random number, in any order.
 using PhiloxCounter = std::array<std::uint32_t, 4>;
 PhiloxCounter philox(std::uint64_t key, PhiloxCounter counter);
 

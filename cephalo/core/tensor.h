@@ -12,8 +12,8 @@
 
 namespace CEPHALO_API cephalo {
 
-// A typed window on memory that somebody else owns: cheap to copy, any strides, read-only. As with
-// std::string_view, the memory must outlive the view. It may lie on a device: then what reads or
+// A typed view of memory that something else owns: cheap to copy, any strides, read-only. As with
+// std::string_view, the memory must outlive the view. It may be on a device: then whatever reads or
 // writes elements here refuses, and data() is an address for kernels of that device.
 class TensorView {
  public:
@@ -95,7 +95,7 @@ class MutableTensorView : public TensorView {
 
 // A number, or a list of such: what {{1, 2}, {3, 4}} means.
 struct Numbers {
-  Numbers(double single) : value(single) {}  // NOLINT: 1 stands for itself
+  Numbers(double single) : value(single) {}  // NOLINT: 1 is a number
   Numbers(std::initializer_list<Numbers> several) : list(several), is_list(true) {}
   double value = 0.0;
   std::vector<Numbers> list;

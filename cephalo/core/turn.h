@@ -8,7 +8,7 @@
 namespace CEPHALO_API cephalo {
 
 // A shared mutex for std::unique_lock and std::shared_lock that never waits for what cannot come:
-// - Its own thread. A call that holds the object runs a function of the caller's, which uses it.
+// - Its own thread. A call that holds the object runs a callback that uses it.
 // - A thread of another process. A forked child has the forking thread alone; what the others held
 //   stays held there for ever, and what they were changing stays half changed.
 // Either is an error that names the object. What they only read can be read in the child as well.

@@ -7,7 +7,7 @@ namespace CEPHALO_API cephalo {
 
 class TorchGenerator;
 
-// A table of learned vectors: row id stands for token id, or row t for position t.
+// A table of learned vectors: row id is the vector of token id, or row t that of position t.
 class Embedding {
  public:
   // N(0, 1) rows, drawn as nn.Embedding(rows, width) draws them.

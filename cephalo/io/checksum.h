@@ -27,7 +27,7 @@ class Checksum {
   std::unique_ptr<State> state_;
 };
 
-// Whether the last sixteen bytes of a file are the checksum of all that stands before them.
+// Whether the last sixteen bytes of a file are the checksum of everything before them.
 bool ends_with_checksum(const InputFile& file);
 
 }  // namespace cephalo

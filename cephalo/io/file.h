@@ -16,7 +16,7 @@ namespace CEPHALO_API cephalo {
 class InputFile {
  public:
   explicit InputFile(const std::string& path);  // refuses directories, pipes and devices by name
-  // Bytes in memory read as a file is; they must live as long. `name` stands for the path.
+  // Bytes in memory read as a file is; they must live as long. `name` takes the place of the path.
   InputFile(const std::string& name, std::span<const std::byte> bytes);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
@@ -37,7 +37,7 @@ class InputFile {
   std::int64_t size_ = 0;
 };
 
-// A stream into a file that does not exist under its name until it is whole: written beside its
+// A stream into a file that does not exist under its name until it is complete: written next to its
 // place, synced, renamed, and the folder synced. Left unfinished, nothing remains of it.
 class AtomicFile {
  public:
@@ -59,7 +59,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-// A name beside `path` that no other call returns, in this process or another: what is written
+// A name next to `path` that no other call returns, in this process or another: what is written
 // there is not finished. finished_name gives the file name back; nothing where a
 // name is not of that form.
 std::string temporary_path(const std::string& path);

@@ -15,7 +15,7 @@ namespace CEPHALO_API cephalo {
 // A .safetensors file: opened and checked whole before a number is read. What the format forbids is
 // refused by name: duplicate names, holes, overlaps, sizes that do not fit, bytes left over. Of a
 // model in several files, the path is that of its index (model.safetensors.index.json); the shards
-// must lie beside it.
+// must be next to it.
 class SafetensorsFile {
  public:
   struct Entry {

@@ -41,7 +41,7 @@ class BoundMask {
   bool hides_nothing() const { return hides_nothing_; }
   bool adds() const { return adds_; }  // a bias or alibi part is there
 
-  // p(i), and where key j stands: places in the whole.
+  // p(i), and the position of key j: places in the whole.
   dim_t position(dim_t b, dim_t i) const { return i + sequence(b).shift + place_.kv_tokens.begin; }
   dim_t key_position(dim_t j) const { return j + place_.kv_tokens.begin; }
 

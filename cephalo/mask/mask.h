@@ -16,15 +16,15 @@ namespace CEPHALO_API cephalo {
 // Which keys a query may look at, as data. A mask is built from the named parts below joined by &:
 // what hides intersects, what biases adds, and no part silently wins over another.
 //
-// Positions: query i stands at p(i) = i + offset + (bottom_right ? kv_len − q_len : 0), so that by
+// Positions: query i is at p(i) = i + offset + (bottom_right ? kv_len − q_len : 0), so that by
 // default the last query sees the last key, as a cache needs.
 enum class Align { bottom_right, top_left };
 
 // No bound, for window.
 inline constexpr dim_t unlimited = std::numeric_limits<dim_t>::max();
 
-// A tensor inside a mask. It is read where it lies: an lvalue is borrowed and must outlive the
-// mask, a temporary moves in.
+// A tensor inside a mask. It is read in place: an lvalue is borrowed and must outlive the mask, a
+// temporary moves in.
 struct MaskTensor {
   enum class Role { keep, drop, bias } role;
   TensorView view;
@@ -33,8 +33,8 @@ struct MaskTensor {
 
 const char* name(MaskTensor::Role role);  // "keep"
 
-// A part whose numbers lie on a device, which must be that of q, k and v: an engine there reads
-// them where they are. They are borrowed, and nobody checks them on the host: a number out of range
+// A part whose numbers are on a device, which must be that of q, k and v: an engine there reads
+// them where they are. They are borrowed and not checked on the host: a number out of range
 // counts as the nearest one inside.
 struct DevicePart {
   enum class Role { prefix, kv_lengths, q_lengths, q_documents, kv_documents, slopes } role;
@@ -125,7 +125,7 @@ Mask lengths(const NumbersTensor auto& kv, const NumbersTensor auto& q) {
 }
 
 // Equal ids >= 0 see each other. ids: int32 or int64 [tokens] or [batch, tokens]; copied,
-// unless they lie on a device.
+// unless they are on a device.
 Mask documents(const TensorView& ids);
 Mask documents(const TensorView& q_ids, const TensorView& kv_ids);
 

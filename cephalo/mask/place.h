@@ -5,9 +5,9 @@
 
 namespace CEPHALO_API cephalo {
 
-// Where a problem lies in a larger one. A shard of a batch, some heads of a layer, a block of
-// queries against a block of keys: each is a rectangle of a whole that nobody need hold, and gives
-// that part of the whole's answer. By default a problem is its own whole.
+// Where a problem is in a larger one. A shard of a batch, some heads of a layer, a block of
+// queries against a block of keys: each is a rectangle of a whole that need not exist anywhere, and
+// gives that part of the whole's answer. By default a problem is its own whole.
 //
 // What speaks of sequences, heads or tokens is the whole's: lengths, prefixes, documents' ids,
 // slopes of alibi, tokens of row_sums; and so are positions, windows and the counters of dropout.

@@ -10,7 +10,7 @@ namespace CEPHALO_API cephalo {
 bool has_builtin_model();
 const char* builtin_model_name();
 
-// Made anew by every call; an error where there is none.
+// A new one for every call; an error if there is none.
 TextModel builtin_model();
 Bpe builtin_tokenizer();
 

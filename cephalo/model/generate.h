@@ -35,9 +35,9 @@ struct GenerateOptions {
   SamplingOptions sampling = {};
   std::uint64_t seed = 123;
   std::vector<std::int64_t> stop_tokens = {};  // the first of these to come ends the text
-  bool cached = true;  // false: every token anew through the whole window, to compare with
+  bool cached = true;  // false: recompute the whole window for every token, for comparison
   int threads = 0;
-  // Told of every new token as it comes; false ends the text.
+  // Called for every new token; returning false ends the text.
   std::function<bool(std::int64_t id)> on_token = {};
 };
 
@@ -55,9 +55,9 @@ struct Generated {
 dim_t tokens_seen(const GptOptions& model, dim_t tokens);
 
 // Continues a prompt of at least one id. The model sees a window of at most context_length tokens;
-// where the text outgrows it, the window goes on from the last half of the old one; of a prompt
+// where the text outgrows it, the window continues from the last half of the old one; of a prompt
 // that is longer it sees tokens_seen(). Call model.prepare() first: otherwise every token lays the
-// parameters out anew.
+// parameters out again.
 Generated generate(const Gpt& model, const std::vector<std::int64_t>& prompt,
                    const GenerateOptions& options = {});
 

@@ -46,7 +46,7 @@ struct GptCall {
   // Takes what each attention layer worked with (q, k, v, lse), one pass for each layer; memory of
   // older passes there is used again. Not with a cache.
   std::vector<SavedPass>* saved = nullptr;
-  // Sees what each attention layer is given, [batch, tokens, d_model], as the call goes on; with
+  // Sees what each attention layer is given, [batch, tokens, d_model], as the call proceeds; with
   // attention(layer) that is all it takes to look at weights.
   std::function<void(dim_t layer, const TensorView& x)> on_attention = {};
 };
@@ -110,7 +110,7 @@ class Gpt {
   TensorView parameter(const std::string& name) const;
   void update(const std::string& name, const TensorView& value);  // same shape
 
-  // Each parameter to be changed where it lies; `index` is its place in parameters(), and in
+  // Each parameter, to be changed in place; `index` is its place in parameters(), and in
   // GptGradients. One new version.
   using ParameterChange =
       std::function<void(std::size_t index, const std::string& name, const MutableTensorView& p)>;

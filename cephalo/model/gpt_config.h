@@ -23,7 +23,7 @@ struct GptConfig {
 // have keys more: positions ("learned", "rotary"), rotary_base, rotary_interleaved, qkv_bias,
 // num_kv_heads, and add_bos_token, as a tokenizer's configuration has it.
 //
-// Every key is known, or an error: one that nobody looks at may be one that changes the arithmetic.
+// Unknown keys are errors: a key we ignore might change the arithmetic.
 // `allow_extra` lets unknown ones pass. `path` begins the messages, which name key, value and rule.
 struct ConfigOptions {
   bool allow_extra = false;

@@ -21,7 +21,7 @@ struct LoadGptOptions {
   bool allow_extra = false;  // tensors and keys that the model has no place for
   bool strict = false;       // NaN or infinity in a parameter is an error, not a warning
   DType dtype = DType::f32;  // of the model, whatever the file has; or f64
-  // Told after every parameter: bytes read so far, of all.
+  // Called after every parameter: bytes read so far, of all.
   std::function<void(std::int64_t done, std::int64_t all)> progress = {};
 };
 
@@ -54,14 +54,14 @@ enum class GptNames { hugging_face, book };
 struct SaveGptOptions {
   GptNames names = GptNames::hugging_face;
   DType dtype = DType::f32;      // of the file; also bf16, f16 and f64
-  bool replace = false;          // what is there already
+  bool replace = false;          // what already exists
   std::int64_t shard_bytes = 0;  // 0: one file; otherwise several of about this size, and an index
   std::optional<dim_t> bos_token_id = {};
   std::optional<dim_t> eos_token_id = {};
   bool add_bos_token = false;  // texts are to begin with bos_token_id
 };
 
-// Writes config.json and the parameters into a folder, which is made if need be. Every file is
+// Writes config.json and the parameters into a folder, which is created if needed. Every file is
 // written whole or not at all; config.json comes last.
 void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions& options = {});
 

@@ -5,7 +5,7 @@
 
 namespace CEPHALO_API cephalo {
 
-// Bytes that training takes, told before anything is allocated.
+// How many bytes training takes, known before anything is allocated.
 struct GptMemory {
   dim_t parameters = 0;
   dim_t gradients = 0;

@@ -15,7 +15,7 @@
 
 namespace CEPHALO_API cephalo {
 
-// How the model knows where a token stands: a learned vector added to its embedding, or rotary
+// How the model knows where a token is: a learned vector added to its embedding, or rotary
 // positions in every attention layer.
 enum class PositionKind { learned, rotary };
 
@@ -35,7 +35,7 @@ struct GptOptions {
   Rotary rotary = {};  // where positions are rotary
   Activation activation = Activation::gelu_tanh;
   double norm_epsilon = 1e-5;
-  std::optional<std::uint64_t> seed = {};  // none: random, and told by seed()
+  std::optional<std::uint64_t> seed = {};  // none: random, and seed() says which
   DType dtype = DType::f32;                // or f64, for gradient checks
 
   dim_t head_dim() const { return d_model / num_heads; }  // of checked options, as the next one

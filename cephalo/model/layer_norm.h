@@ -13,7 +13,7 @@ struct LayerNorm {
   // x: [..., width], of the parameters' type -> the same shape
   Tensor operator()(const TensorView& x) const;
 
-  // Rows of the caller's, all dense.
+  // The caller's rows, all dense.
   struct Rows {
     MutableTensorView x;        // [rows, width]
     TensorView added;           // [rows, width], added to x first; of shape [0]: nothing is

@@ -17,7 +17,7 @@ struct Mlp {
   // x: [..., d_model], of the parameters' type -> the same shape
   Tensor operator()(const TensorView& x) const;
 
-  // Rows of the caller's, all dense. `active` may lie where `hidden` does, when there is no way
+  // The caller's rows, all dense. `active` may share memory with `hidden` when there is no way
   // back.
   struct Rows {
     TensorView x;              // [rows, d_model]

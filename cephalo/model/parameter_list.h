@@ -53,8 +53,8 @@ struct ParameterInfo {
   dim_t layer = 0;       // of a part of a block
   bool is_bias = false;  // otherwise the weight
   Shape shape = {};      // dense; a matrix is [out, in]
-  // Rows of each of the tensors that lie below each other in it: those of q, k and v; otherwise
-  // one, and all rows.
+  // Rows of each of the tensors that are stored one below the other in it: those of q, k and v;
+  // otherwise one, and all rows.
   std::vector<dim_t> rows = {};
 };
 
@@ -68,7 +68,7 @@ class ParameterList {
   dim_t count() const;  // numbers that they hold together; an error if it overflows
   ParameterInfo operator[](dim_t index) const;
 
-  // Those of the first block: all blocks are alike.
+  // Those of the first block: all blocks are the same.
   std::span<const ParameterInfo> block() const { return block_; }
 
   class Iterator {

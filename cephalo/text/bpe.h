@@ -23,11 +23,12 @@ struct BpeTables;
 // piece neighbours are joined, those of the earliest line of merges.txt first, the leftmost of
 // equals first. The same ids as Hugging Face's tokenizers from the same files.
 //
-// Text is any bytes, and decode gives them back. A byte that is no part of well-formed UTF-8 is
+// Text is any bytes, and decode gives them back. A byte that is not part of well-formed UTF-8 is
 // split off as U+FFFD would be, but stays that byte.
 //
-// A token that no merge makes and that is no single byte, as <|endoftext|>, is special: it is found
-// in a text only when the caller allows it by name; otherwise its letters are text as any other.
+// A token that no merge makes and that is not a single byte, such as <|endoftext|>, is special: it
+// is found in a text only when the caller allows it by name; otherwise its letters are text as any
+// other.
 //
 // Copies share what was loaded. Any number of threads may use one object.
 class Bpe {
@@ -72,7 +73,7 @@ class Bpe {
   void encode_file(const InputFile& file, std::span<const std::string> allowed,
                    const TakeIds& take) const;
 
-  // The bytes that the tokens stand for. An id outside the vocabulary is an error that names it.
+  // The bytes of the tokens. An id outside the vocabulary is an error that names it.
   std::string decode(std::span<const TokenId> ids) const;
 
  private:

@@ -20,10 +20,10 @@ struct BpeTrainOptions {
   std::vector<std::string> special_tokens = {"<|endoftext|>"};  // get the last ids
 };
 
-// Learns a byte-level BPE from text: the pair of neighbours that is met most often becomes a token,
-// again and again. Of pairs that are met equally often the one with the smaller left id is joined,
-// then the one with the smaller right id: the same corpus gives the same files, in whatever order
-// and portions it comes. Ids are GPT-2's: the bytes in the order of their characters, then merges.
+// Learns a byte-level BPE from text: repeatedly, the most frequent pair of neighbours becomes a
+// token. Ties go to the smaller left id, then to the smaller right id: the same corpus gives the
+// same files, in whatever order and portions it comes. Ids are GPT-2's: the bytes in the order of
+// their characters, then merges.
 //
 // Corpora are read in blocks; what is held are the distinct pieces and their counts. A piece of
 // more than kMaxPieceBytes is counted in portions of that size.

@@ -69,7 +69,7 @@ class TokenFile : public TokenSource {
 struct TokenFileOptions {
   std::optional<TokenId> before_each_file = {};   // <|endoftext|> between books
   std::vector<std::string> allowed_special = {};  // found in the texts, as Bpe::encode
-  bool replace = false;                           // a file that is there
+  bool replace = false;                           // a file that exists
   std::function<void(std::int64_t done_bytes, std::int64_t all_bytes)> progress = {};
 };
 

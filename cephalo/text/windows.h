@@ -44,8 +44,8 @@ struct WindowOptions {
   dim_t repeat_least = 20;
   dim_t repeat_most = 100;
   // Tokens that end a sentence. Where there are any, every other repeated row is another exercise:
-  // its text goes on, but now and then an earlier sentence, begun at most repeat_most tokens
-  // before, is said again word for word. From segments alone a model learns to copy rows that do
+  // its text continues, but now and then an earlier sentence, begun at most repeat_most tokens
+  // before, is repeated word for word. From segments alone a model learns to copy rows that do
   // nothing else, and fails to notice a sentence that returns in the middle of a story.
   std::vector<TokenId> sentence_ends = {};
 };
@@ -53,7 +53,7 @@ struct WindowOptions {
 // Those of a vocabulary: tokens in which no letter or digit follows a '.', '!' or '?'.
 std::vector<TokenId> sentence_ends(const Bpe& bpe);
 
-// Where a run stands in the data: all there is to save.
+// Where a run is in the data: all there is to save.
 struct WindowPosition {
   std::int64_t epoch = 0;
   std::int64_t batch = 0;  // of the epoch

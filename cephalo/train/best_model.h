@@ -9,7 +9,7 @@
 
 namespace CEPHALO_API cephalo {
 
-// The parameters of the step of a run that validated best, beside the run's checkpoints in
+// The parameters of the step of a run that validated best, next to the run's checkpoints in
 // checkpoints/best-00000684.safetensors. A new one is written before a checkpoint knows of it, and
 // the one before it goes when a checkpoint does: wherever a run is interrupted, the best model that
 // its newest checkpoint knows of is there.

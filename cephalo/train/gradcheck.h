@@ -17,15 +17,16 @@ struct GradcheckOptions {
   double eps = 1e-6;
   double atol = 1e-5;
   double rtol = 1e-3;
-  // 0: every element by itself. Otherwise so many random directions u for each tensor: the change
-  // of the loss along u against the sum of gradient · u, two evaluations for all elements at once.
+  // 0: every element separately. Otherwise this many random directions u for each tensor: the
+  // change of the loss along u against the sum of gradient · u, two evaluations for all elements at
+  // once.
   int projections = 0;
   std::uint64_t seed = 0;  // of the directions, and of the weights in the loss
-  // Told before every difference: so many of all of this tensor are done.
+  // Called before every difference: how many of this tensor are done, of all.
   std::function<void(const std::string& name, dim_t done, dim_t all)> progress = {};
 };
 
-// What was found for one tensor. `worst` is where the error is largest beside what is allowed.
+// What was found for one tensor. `worst` is where the error is largest relative to what is allowed.
 struct GradcheckTensor {
   std::string name;
   dim_t checked = 0;  // elements or projections

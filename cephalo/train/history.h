@@ -38,7 +38,7 @@ std::optional<ValidationRecord> best_validation(const TrainingHistory& history);
 // are the shortest that read back as the same.
 std::string loss_csv(const TrainingHistory& history);
 
-// The two curves as a picture that stands alone.
+// The two curves as a self-contained picture.
 std::string loss_svg(const TrainingHistory& history, const std::string& title);
 
 }  // namespace cephalo

@@ -28,7 +28,7 @@ class RunFolder {
   // `keep` are removed.
   void saved(std::int64_t step);
 
-  // A checkpoint that cannot be read gets another name, and is no checkpoint any more.
+  // Renames a checkpoint that cannot be read, so that it no longer counts as one.
   void set_aside(std::int64_t step);
 
   // What was put right when it was opened, for a person to read: empty when all was well.

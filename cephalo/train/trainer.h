@@ -32,10 +32,10 @@ struct TrainerOptions {
   int max_skipped = 5;        // steps without finite gradients in a row that end the run
 };
 
-// What run() does beside the steps themselves; 0 or empty: it does not.
+// What run() does besides the steps themselves; 0 or empty: nothing.
 struct RunOptions {
   RunFolder* folder = nullptr;  // where checkpoints go: before the first step and after the last
-  std::int64_t save_every = 0;  // and after each of so many steps
+  std::int64_t save_every = 0;  // steps between checkpoints; 0: none in between
   RowSource validation = {};    // rows kept out of training
   std::int64_t validation_rows = 0;
   std::int64_t validate_every = 0;  // and after the last step
@@ -65,7 +65,7 @@ class Trainer {
   // Mean loss over rows 0 .. rows of a source, without dropout.
   double validation_loss(const RowSource& source, std::int64_t rows) const;
 
-  // Steps until the schedule's end, or until it is told to stop: then false.
+  // Trains to the end of the schedule, or until it is asked to stop: then false.
   bool run(const RunOptions& options);
 
   // Another length of the run than its options said; the cosine is stretched to it.
@@ -73,10 +73,11 @@ class Trainer {
 
   // Parameters, moments, step, position in the data, generator, schedule, options and history.
   void save(const std::string& path) const;
-  void set_notes(const std::string& notes);  // a JSON object of the caller's, saved as well
+  void set_notes(const std::string& notes);  // the caller's JSON object, saved as well
 
-  // Goes on from a checkpoint, with its options and as if there had been no break: the same bits on
-  // the same instruction set. A checkpoint of another model is an error, and nothing is changed.
+  // Continues from a checkpoint, with its options, as if there had been no interruption: the same
+  // bits on the same instruction set. A checkpoint of another model is an error, and nothing is
+  // changed.
   void load(const std::string& path);
 
  private:

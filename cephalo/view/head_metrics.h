@@ -12,9 +12,9 @@ namespace CEPHALO_API cephalo {
 
 // A mean over some rows of a head's weights.
 struct Score {
-  double value = 0.0;    // 0 where no row counts
+  double value = 0.0;    // 0 if no row counts
   dim_t rows = 0;        // how many count
-  double uniform = 0.0;  // what one key gets in those rows from a head that looks at all alike
+  double uniform = 0.0;  // what one key gets in those rows if all keys get the same
 };
 
 // A[i][j]: the weight of query i on key j. Rows that see a single key say nothing and are left out
@@ -26,7 +26,7 @@ struct HeadMetrics {
   // Over the rows that have such keys; mean over all rows would tell of the text, not of the head.
   Score duplicate;  // Σ A[i][j] over earlier keys with the same token
   Score induction;  // Σ A[i][j] over earlier keys that follow the same token
-  Score entropy;    // −Σ A ln A, over the ln of how many keys the row sees: 1 when all alike
+  Score entropy;    // −Σ A ln A, over the ln of how many keys the row sees: 1 when all are equal
   double effective_tokens = 0.0;  // exp of the entropy
   double confidence = 0.0;        // the largest A of a row
   double distance = 0.0;          // Σ A[i][j] · |i − j|
@@ -76,7 +76,7 @@ struct LabelScore {
 };
 
 // The patterns that a head shows: score ≥ 0.4 (sink 0.5), and ≥ 3 × what a head that looks at all
-// alike would score (but 0.8 always does), over at least 3 rows; diffuse from entropy ≥ 0.9.
+// keys equally would score (but 0.8 always does), over at least 3 rows; diffuse from entropy ≥ 0.9.
 // Duplicate and induction are judged by the probe alone, and not without it. A label is a pattern,
 // not an effect: what the head does to the output shows when it is switched off.
 std::vector<LabelScore> head_labels(const HeadMetrics& text, const ProbeScores* probe);

@@ -9,16 +9,16 @@
 
 namespace CEPHALO_API cephalo {
 
-// What stands beside the weights of a picture.
+// What is written next to the weights in a picture.
 struct PictureText {
   std::string text;
   std::string model;                // its name
   std::vector<std::string> tokens;  // one for each token
 };
 
-// The heads of neighbouring layers: a row for each layer; tokens beside the maps (but not in models
-// of more than 256 heads), labels below. Long texts are pooled: a cell shows the largest of its
-// weights, and the picture says so.
+// The heads of neighbouring layers: a row for each layer; tokens next to the maps (but not in
+// models of more than 256 heads), labels below. Long texts are pooled: a cell shows the largest of
+// its weights, and the picture says so.
 Picture draw_heads(const Recording& recording, const std::vector<HeadReport>& reports,
                    const PictureText& text);
 

@@ -26,7 +26,7 @@ LookModel look_model(const TextModel& model);
 // What a look shows besides the heads.
 struct LookOptions {
   bool begin = true;         // first_token comes before the text
-  dim_t top = 5;             // so many of the likeliest next tokens
+  dim_t top = 5;             // how many of the likeliest next tokens
   std::uint64_t seed = 123;  // of the random tokens that heads are probed with
   int threads = 0;
 };
@@ -56,7 +56,7 @@ struct LookPrediction {
 struct LookReport {
   std::string text;
   std::string model;   // its name
-  bool begun = false;  // the first token was put before the text
+  bool begun = false;  // the first token was prepended
   std::vector<LookToken> tokens;
   std::optional<ProbeOptions> probe;
   std::vector<HeadReport> heads;  // layer by layer

@@ -11,7 +11,7 @@
 
 namespace CEPHALO_API cephalo {
 
-enum class Anchor { begin, middle, end };  // which part of a text stands at its place
+enum class Anchor { begin, middle, end };  // which part of a text is at its place
 enum class Direction { right, upwards };   // of a text
 
 // How a text is drawn.
@@ -59,7 +59,7 @@ class Picture {
   // weights: [n, n] of a causal head, from 0 to 1. What lies above the diagonal is hatched: it is
   // hidden, not a weight of 0.
   void draw_map(dim_t x, dim_t y, Tensor weights, dim_t cell);
-  // UTF-8 that stands on the line through y (upwards: through x).
+  // UTF-8 on the line through y (upwards: through x).
   void write(dim_t x, dim_t y, std::string_view text, const TextStyle& style);
 
   // Characters that the picture's own font lacks are spelled out, as U+65E5.

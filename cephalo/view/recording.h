@@ -16,9 +16,9 @@ struct Prediction {
   double probability;
 };
 
-// One text's way through a model, kept so that any part of what any head looked at can be had
-// afterwards: q, k, v and lse of every layer, linear in tokens. No matrix of weights is stored, and
-// what is stored is never written again. The model must live as long, unchanged.
+// One text's pass through a model, kept so that you can ask later what any head looked at: q, k, v
+// and lse of every layer, linear in tokens. No matrix of weights is stored, and what is stored
+// never changes. The model must live as long, unchanged.
 class Recording {
  public:
   // ids: from 1 to context_length of them
@@ -31,7 +31,7 @@ class Recording {
 
   // -> [heads, rows, tokens]: those of the selection, or all
   Tensor weights(dim_t layer, const WeightsSelection& selection = {}) const;
-  // A head from afar, at most cells × cells: see pooled_weights.
+  // A small map of a head, at most cells × cells: see pooled_weights.
   PooledWeights pooled(dim_t layer, dim_t head, dim_t cells) const;
   // -> [num_heads, tokens, kRowSums]: see row_sums
   Tensor row_sums(dim_t layer) const;

@@ -5,9 +5,13 @@ import ast
 import bisect
 import itertools
 import re
+import sys
 import unittest
 
 from documents import ROOT, markdown_files, notebooks, text_of, without_code
+
+sys.path.insert(0, str(ROOT / "tools/site"))
+from cpp_headers import public_headers  # noqa: E402
 
 # What is wrong, a sentence that has it, and how to say it instead.
 HABITS = [
@@ -95,6 +99,14 @@ class English(unittest.TestCase):
         for path in [*markdown_files(), *notebooks()]:
             if path.name not in LEFT_OUT:
                 hits += found_in(without_code(text_of(path)), path.relative_to(ROOT))
+        self.assertFalse(hits, "\n" + "\n".join(hits))
+
+    def test_comments_of_the_public_headers_are_free_of_them(self):
+        """The documentation site shows them."""
+        hits = []
+        for header in public_headers(ROOT):
+            lines = (ROOT / header).read_text(encoding="utf-8").splitlines()
+            hits += found_in("\n".join(line.partition("//")[2] for line in lines), header)
         self.assertFalse(hits, "\n" + "\n".join(hits))
 
     def test_docstrings_of_the_package_are_free_of_them(self):

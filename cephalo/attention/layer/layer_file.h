@@ -14,9 +14,9 @@
 namespace CEPHALO_API cephalo {
 
 // What the numbers of a layer cannot show. For a layer of a GPT's folder (prefix
-// "transformer.h.0.", "h.0." or "trf_blocks.0.att.") config.json beside the file says it; a file
-// that cephalo wrote carries it in its metadata; for others it is given here. What is given wins
-// over what is written.
+// "transformer.h.0.", "h.0." or "trf_blocks.0.att.") the config.json next to the file says it; a
+// file that cephalo wrote carries it in its metadata; for others it is given here. What is given
+// wins over what is written.
 struct LayerSettings {
   std::optional<dim_t> num_heads = {};
   std::optional<dim_t> num_kv_heads = {};

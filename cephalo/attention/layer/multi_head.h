@@ -41,7 +41,7 @@ struct MultiHeadAttentionOptions {
   bool out_bias = true;
   bool causal = true;
   std::optional<Rotary> rotary = {};
-  std::optional<std::uint64_t> seed = {};  // none: random, and told by seed()
+  std::optional<std::uint64_t> seed = {};  // none: random, and seed() says which
   TorchGenerator* generator = nullptr;     // instead of seed: continues this stream
   Form form = Form::separate;
   DropoutStream dropout_stream = DropoutStream::counter;
@@ -85,7 +85,7 @@ class MultiHeadAttention {
   // (without out_proj: num_heads · v_dim).
   Tensor operator()(const TensorView& x, const CallOptions& call = {}) const;
 
-  // The same into memory of the caller's: y has the shape of the result and any floating type.
+  // The same into the caller's memory: y has the shape of the result and any floating type.
   void forward_into(const TensorView& x, const MutableTensorView& y,
                     const CallOptions& call = {}) const;
 
@@ -93,7 +93,7 @@ class MultiHeadAttention {
   TrainResult forward_train(const TensorView& x, const CallOptions& call = {},
                             KeepInput keep = KeepInput::copy) const;
 
-  // The same into memory of the caller's: y as in forward_into, `saved` takes the place of an older
+  // The same into the caller's memory: y as in forward_into, `saved` takes the place of an older
   // pass and uses its memory again.
   void forward_train_into(const TensorView& x, const MutableTensorView& y, SavedPass& saved,
                           const CallOptions& call = {}, KeepInput keep = KeepInput::copy) const;
@@ -118,7 +118,7 @@ class MultiHeadAttention {
   const char* rung() const { return rung_.name; }
 
   // Lays the parameters out for the GEMM, once for all later calls; an update drops that again.
-  // Without it each call of the fused engine does it anew. Not while other threads call the layer.
+  // Without it each call of the fused engine does it again. Not while other threads call the layer.
   void prepare();
   bool prepared() const { return packed_ != nullptr; }
   std::uint64_t version() const { return version_; }  // grows with every update
@@ -128,7 +128,7 @@ class MultiHeadAttention {
   std::vector<NamedParameter> parameters_as(Form form) const;  // or an error: it has no place
   TensorView parameter(const std::string& name) const;
   void update(const std::string& name, const TensorView& value);  // same shape; rounds to dtype
-  // Each parameter to be changed where it lies, in the order of parameters(); one new version.
+  // Each parameter, to be changed in place, in the order of parameters(); one new version.
   using ParameterChange = std::function<void(const std::string& name, const MutableTensorView& p)>;
   void update_all(const ParameterChange& change);
 

@@ -49,8 +49,8 @@ struct NamedParameter {
   TensorView value;
 };
 
-// Parameters stored once: the rows of the query, key and value projections lie below each other,
-// so that every form is a set of names for views of the same memory.
+// Parameters stored once: the rows of the query, key and value projections are stored one below the
+// other, so that every form is a set of names for views of the same memory.
 class Parameters {
  public:
   // Throws when the form cannot name such a layer; `layer` begins the message.

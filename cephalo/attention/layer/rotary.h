@@ -14,7 +14,7 @@ struct Rotary {
   double base = 10000.0;
 };
 
-// Turns heads: [batch, tokens, heads, head_dim] in place; token t of sequence b stands at
+// Turns heads: [batch, tokens, heads, head_dim] in place; token t of sequence b is at
 // first[b] + t.
 void rotate(const MutableTensorView& heads, const Rotary& rotary, const std::vector<dim_t>& first);
 
