@@ -96,11 +96,9 @@ std::vector<std::int64_t> prompt_ids(const std::string& prompt, const TextModel&
 void say_what_is_cut(const Gpt& model, dim_t prompt_tokens) {
   const dim_t seen = tokens_seen(model.options(), prompt_tokens);
   if (seen == prompt_tokens) return;
-  const std::string line = format_text(
-      "warning: the prompt has {} tokens and the model's context_length is {}; only the last {} "
-      "are used\n",
-      prompt_tokens, model.options().context_length, seen);
-  static_cast<void>(std::fputs(line.c_str(), stderr));
+  warn(format_text(
+      "the prompt has {} tokens and the model's context_length is {}; only the last {} are used",
+      prompt_tokens, model.options().context_length, seen));
 }
 
 void generate_text(const Flags& flags) {

@@ -1,6 +1,5 @@
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -8,6 +7,7 @@
 
 #include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/error.h"
+#include "cephalo/core/finite.h"
 #include "cephalo/core/format.h"
 #include "cephalo/io/json_value.h"
 #include "cephalo/io/npy.h"
@@ -57,14 +57,6 @@ void describe_gpt(const std::string& path, Report& report) {
   } catch (const Error& error) {
     report.what = format_text("GPT that cannot be loaded ({})", error.what());
   }
-}
-
-dim_t count_not_finite(const Tensor& t) {
-  if (!is_floating(t.dtype())) return 0;
-  const Tensor wide = Tensor::copy(t, DType::f64);
-  const auto* values = wide.data_as<double>();
-  return std::count_if(values, values + wide.numel(),
-                       [](double value) { return !std::isfinite(value); });
 }
 
 Report inspect_array(const std::string& path) {

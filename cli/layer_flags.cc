@@ -1,6 +1,5 @@
 #include "cli/layer_flags.h"
 
-#include <cstdio>
 #include <filesystem>
 
 #include "cephalo/core/format.h"
@@ -67,9 +66,7 @@ MultiHeadAttention load_with_warnings(const std::string& path, const LoadOptions
   LoadOptions shown = options;
   shown.progress = [](std::int64_t done, std::int64_t all) { show_progress("reading", done, all); };
   MultiHeadAttention layer = load_layer(path, shown, &warnings);
-  for (const std::string& warning : warnings) {
-    static_cast<void>(std::fputs(format_text("warning: {}\n", printable(warning)).c_str(), stderr));
-  }
+  for (const std::string& warning : warnings) warn(warning);
   return layer;
 }
 

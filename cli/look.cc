@@ -104,9 +104,7 @@ void check_text(const std::string& text, const Flags& flags, const TextModel& mo
 
 void save_file(const std::string& path, const std::string& bytes, const Picture& picture,
                bool force) {
-  AtomicFile file(path, force);
-  file.write(bytes.data(), bytes.size());
-  file.finish();
+  write_file(path, bytes, force);
   print(format_text("{}: {} x {} pixels, {} bytes\n", printable(path), picture.width(),
                     picture.height(), bytes.size()));
 }

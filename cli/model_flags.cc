@@ -1,6 +1,5 @@
 #include "cli/model_flags.h"
 
-#include <cstdio>
 #include <vector>
 
 #include "cephalo/core/format.h"
@@ -33,9 +32,7 @@ TextModel ModelFlags::load() const {
   };
   std::vector<std::string> warnings;
   TextModel model = load_text_model(folder, options, &warnings);
-  for (const std::string& warning : warnings) {
-    static_cast<void>(std::fputs(format_text("warning: {}\n", printable(warning)).c_str(), stderr));
-  }
+  for (const std::string& warning : warnings) warn(warning);
   return model;
 }
 

@@ -5,7 +5,6 @@
 #include "cephalo/core/format.h"
 #include "cephalo/model/gpt.h"
 #include "cli/terminal.h"
-#include "cli/train_report.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {

@@ -135,6 +135,10 @@ void show_status(std::string_view what) {
   static_cast<void>(std::fputs(format_text("\r\x1b[K{}", what).c_str(), stderr));
 }
 
+void warn(std::string_view text) {
+  static_cast<void>(std::fputs(format_text("warning: {}\n", printable(text)).c_str(), stderr));
+}
+
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
     return;

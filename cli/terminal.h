@@ -32,6 +32,9 @@ void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t 
 // What is being done now, on one line of stderr and only where a person looks; "" wipes it out.
 void show_status(std::string_view what);
 
+// A line on stderr that begins with "warning: ".
+void warn(std::string_view text);
+
 // Writes to stdout; an error when it cannot be written (a full disk). A reader that has seen enough
 // (`| head -3`) ends the program: nothing is said, but its status is not 0.
 void print(std::string_view text);

@@ -205,9 +205,7 @@ HeadSplit split_of(const Flags& flags, const MultiHeadAttentionOptions& o, Trace
 
 void save_svg(const Flags& flags, const HeadSplit& split) {
   const std::string svg = split_svg(split);
-  AtomicFile file(flags.svg, flags.force);
-  file.write(svg.data(), svg.size());
-  file.finish();
+  write_file(flags.svg, svg, flags.force);
   print(format_text("{}: {} bytes\n", printable(flags.svg), svg.size()));
 }
 

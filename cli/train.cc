@@ -52,16 +52,10 @@ struct Run {
   }
 };
 
-void write_text(const std::string& path, const std::string& text) {
-  AtomicFile file(path, true);
-  file.write(text.data(), text.size());
-  file.finish();
-}
-
 void write_curve(const Run& run) {
   const std::string& folder = run.folder.path();
-  write_text(folder + "/loss.csv", loss_csv(run.trainer.history()));
-  write_text(folder + "/loss.svg", loss_svg(run.trainer.history(), "loss of " + folder));
+  write_file(folder + "/loss.csv", loss_csv(run.trainer.history()), true);
+  write_file(folder + "/loss.svg", loss_svg(run.trainer.history(), "loss of " + folder), true);
 }
 
 // How the model writes now: from the prompt, or from the beginning of a text.

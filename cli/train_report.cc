@@ -43,12 +43,6 @@ std::string in_bytes(std::int64_t bytes) {
                             : format_text("{:.1f} GiB", mebibytes / 1024.0);
 }
 
-std::string with_commas(std::int64_t count) {
-  std::string digits = std::to_string(count);
-  for (std::size_t place = digits.size(); place > 3; place -= 3) digits.insert(place - 3, ",");
-  return digits;
-}
-
 std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
                      std::int64_t validation_tokens) {
   const GptOptions& m = plan.model;

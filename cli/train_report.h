@@ -10,9 +10,8 @@
 
 namespace cephalo::cli {
 
-std::string in_words(double seconds);         // "2 min 5 s"
-std::string in_bytes(std::int64_t bytes);     // "12.5 MiB"
-std::string with_commas(std::int64_t count);  // "1,234,567"
+std::string in_words(double seconds);      // "2 min 5 s"
+std::string in_bytes(std::int64_t bytes);  // "12.5 MiB"
 
 // What will be trained, on what, how long and in how much memory.
 std::string describe(const TrainPlan& plan, std::int64_t training_tokens,

@@ -72,9 +72,9 @@ void check_gradients(const AttendGradientViews& gradients, const TensorView& q, 
 
 }  // namespace
 
-void attend_backward_into(const AttendGradientViews& gradients, const AttendPass& pass,
-                          const TensorView& q, const TensorView& k, const TensorView& v,
-                          const Mask& mask, const AttendOptions& options) {
+BackwardProblem make_backward_problem(const AttendGradientViews& gradients, const AttendPass& pass,
+                                      const TensorView& q, const TensorView& k, const TensorView& v,
+                                      const Mask& mask, const AttendOptions& options) {
   BackwardProblem problem{make_problem(q, k, v, mask, options, kName), {}, {}};
   check_types(q, k, pass);
   check_pass(pass, q, v);
@@ -90,8 +90,18 @@ void attend_backward_into(const AttendGradientViews& gradients, const AttendPass
   for (const MutableTensorView& dbias : gradients.dbias) {
     problem.gradients.dbias.push_back(with_leading_ones(dbias, rank));
   }
-  const UseThreads limit(options.threads);
+  return problem;
+}
+
+void run_backward(const BackwardProblem& problem) {
+  const UseThreads limit(problem.forward.options.threads);
   choose_engine(problem.forward, {Job::backward}, kName).attend_backward(problem);
+}
+
+void attend_backward_into(const AttendGradientViews& gradients, const AttendPass& pass,
+                          const TensorView& q, const TensorView& k, const TensorView& v,
+                          const Mask& mask, const AttendOptions& options) {
+  run_backward(make_backward_problem(gradients, pass, q, k, v, mask, options));
 }
 
 AttendGradients attend_backward(const AttendPass& pass, const TensorView& q, const TensorView& k,

@@ -49,4 +49,10 @@ std::string to_string(const Shown& shown) {
   return format_text("{}... ({} bytes)", printable(text.substr(0, end)), text.size());
 }
 
+std::string with_commas(std::int64_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t place = digits.size(); place > 3; place -= 3) digits.insert(place - 3, ",");
+  return digits;
+}
+
 }  // namespace cephalo

@@ -2,6 +2,7 @@
 
 // Inside the library and its program only.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -22,5 +23,8 @@ inline Shown shown(std::string_view text) {
   return {text};
 }
 std::string to_string(const Shown& shown);
+
+// 18432 -> "18,432"
+std::string with_commas(std::int64_t number);
 
 }  // namespace cephalo

@@ -11,6 +11,7 @@
 #include "cephalo/core/allocator.h"
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/memory_limit.h"
 #include "cephalo/core/visit.h"
 
 namespace cephalo {
@@ -21,11 +22,9 @@ constexpr std::align_val_t kAlignment{64};  // one cache line, one AVX-512 regis
 // Refused here rather than by the kernel's out-of-memory killer: a request beyond the machine's
 // memory would be granted lazily and end the process later.
 std::byte* allocate(dim_t bytes, const Shape& shape, DType dtype) {
-  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   if (bytes > physical_memory()) {
-    fail(Error::Kind::memory, "tensor: {} of {} needs {:.1f} GiB, this machine has {:.1f} GiB",
-         shape, name(dtype), static_cast<double>(bytes) / kGiB,
-         static_cast<double>(physical_memory()) / kGiB);
+    fail(Error::Kind::memory, "tensor: {} of {} needs {}", shape, name(dtype),
+         against_memory(bytes));
   }
   void* memory = ::operator new(static_cast<std::size_t>(bytes), kAlignment, std::nothrow);
   if (memory == nullptr) {

@@ -200,6 +200,12 @@ void AtomicFile::finish() {
   if (!synced) fail_with("sync its folder");
 }
 
+void write_file(const std::string& path, std::string_view bytes, bool replace) {
+  AtomicFile file(path, replace);
+  file.write(bytes.data(), bytes.size());
+  file.finish();
+}
+
 void refuse_pickle(const InputFile& file) {
   unsigned char first[9] = {};
   const auto count = std::min<std::int64_t>(file.size(), 9);

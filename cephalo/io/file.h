@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "cephalo/core/export.h"
 
@@ -58,6 +59,9 @@ class AtomicFile {
   bool replace_;
   int descriptor_ = -1;
 };
+
+// A whole file at once, in the same way.
+void write_file(const std::string& path, std::string_view bytes, bool replace);
 
 // A name next to `path` that no other call returns, in this process or another: what is written
 // there is not finished. finished_name gives the file name back; nothing where a

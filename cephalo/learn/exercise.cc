@@ -7,6 +7,7 @@
 
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/indices.h"
 #include "cephalo/core/random.h"
 #include "cephalo/core/views.h"
 #include "cephalo/learn/exercise_mistakes.h"
@@ -46,21 +47,6 @@ MultiHeadAttention exercise_layer(const Exercise& e) {
 bool close(double found, double wanted) {
   if (std::isinf(wanted)) return found <= kAsGoodAsHidden;
   return std::abs(found - wanted) <= kTolerance;
-}
-
-// The next index of a tensor of this shape in row-major order; false after the last.
-bool advance(Dims& index, const Shape& shape) {
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    if (++index[axis] < shape[axis]) return true;
-    index[axis] = 0;
-  }
-  return false;
-}
-
-Dims origin(const Shape& shape) {
-  Dims index;
-  for (int axis = 0; axis < shape.rank(); ++axis) index.push_back(0);
-  return index;
 }
 
 // found and wanted: the same shape -> whether they are equal; else `where` they first differ

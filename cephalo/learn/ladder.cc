@@ -5,19 +5,14 @@
 #include <utility>
 
 #include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/engine/problem.h"
 #include "cephalo/attention/reference/reference.h"
 #include "cephalo/attention/reference/trace_recorder.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/ops.h"
-#include "cephalo/core/views.h"
 
 namespace cephalo {
 namespace {
-
-// x: [batch, tokens, d] or [tokens, d] -> [batch, tokens, d]
-TensorView with_batch(const TensorView& x) {
-  return x.rank() == 3 ? x : broadcast_to(x, {1, x.dim(0), x.dim(1)});
-}
 
 // x3: [batch, tokens, d] -> [batch, 1, tokens, d]
 TensorView as_one_head(const TensorView& x3) {
@@ -35,7 +30,7 @@ void check_rank(const TensorView& x, const char* function) {
 // x: [batch, tokens, d] or [tokens, d], as one head that is its own query, key and value.
 AttendResult attend_to_itself(const TensorView& x, StepSink* sink) {
   check_rank(x, "simple_attention");
-  const TensorView x3 = with_batch(x);
+  const TensorView x3 = with_leading_ones(x, 3);
   const TensorView head = as_one_head(x3);
   if (sink != nullptr) sink->step("x", x3);
   const AttendOptions options{.scale = 1.0, .return_weights = true};
@@ -74,12 +69,12 @@ Tensor simple_attention_backward(const TensorView& x, const TensorView& dcontext
   require(dcontext.shape() == x.shape(), "simple_attention_backward: dcontext is {}, x is {}",
           dcontext.shape(), x.shape());
   if (x.numel() == 0) return Tensor::zeros(x.shape(), x.dtype());
-  const TensorView head = as_one_head(with_batch(x));
+  const TensorView head = as_one_head(with_leading_ones(x, 3));
   const AttendOptions options{.scale = 1.0, .return_lse = true};
   const AttendResult forward = attend(head, head, head, {}, options);
   const AttendGradients d =
-      attend_backward({forward.context, forward.lse, as_one_head(with_batch(dcontext))}, head, head,
-                      head, {}, options);
+      attend_backward({forward.context, forward.lse, as_one_head(with_leading_ones(dcontext, 3))},
+                      head, head, head, {}, options);
   return add(add(d.dq, d.dk), d.dv).reshaped(x.shape());
 }
 

@@ -3,16 +3,17 @@
 #include <cmath>
 #include <vector>
 
+#include "cephalo/core/rows.h"
+
 namespace cephalo {
 namespace {
 
 template <typename T>
 void turn(const Rotation& rotation, const MutableTensorView& heads, dim_t b, dim_t t,
           const double* angles) {
-  const Strides& s = heads.strides();
   const dim_t half = rotation.half;
   for (dim_t h = 0; h < heads.dim(1); ++h) {
-    T* head = heads.mutable_data_as<T>() + b * s[0] + h * s[1] + t * s[2];
+    T* head = heads.mutable_data_as<T>() + row_offset(heads, b, h, t);
     for (dim_t k = 0; k < half; ++k) {
       T& first = head[rotation.interleaved ? 2 * k : k];
       T& second = head[rotation.interleaved ? 2 * k + 1 : k + half];

@@ -1,23 +1,19 @@
 #include "cephalo/model/gpt.h"
 
 #include <cmath>
-#include <random>
 #include <utility>
 
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/memory_limit.h"
 #include "cephalo/core/random.h"
+#include "cephalo/core/seed.h"
 #include "cephalo/model/gpt_layers.h"
 
 namespace cephalo {
 namespace {
 
 constexpr double kInitialDeviation = 0.02;
-
-std::uint64_t random_seed() {
-  std::random_device device;
-  return (static_cast<std::uint64_t>(device()) << 32) | device();
-}
 
 MultiHeadAttentionOptions attention_options(const GptOptions& o, std::uint64_t seed) {
   MultiHeadAttentionOptions attention{.d_in = o.d_model,
@@ -49,10 +45,8 @@ GptOptions fitting_options(const GptOptions& options) {
   GptOptions checked = checked_options(options, "Gpt");
   const dim_t bytes =
       checked_mul(ParameterList(checked).count(), static_cast<dim_t>(item_size(checked.dtype)));
-  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
   if (bytes > physical_memory()) {
-    fail(Error::Kind::memory, "Gpt: its parameters need {:.1f} GiB, this machine has {:.1f} GiB",
-         static_cast<double>(bytes) / kGiB, static_cast<double>(physical_memory()) / kGiB);
+    fail(Error::Kind::memory, "Gpt: its parameters need {}", against_memory(bytes));
   }
   return checked;
 }

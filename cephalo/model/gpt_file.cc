@@ -1,7 +1,5 @@
 #include "cephalo/model/gpt_file.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -10,7 +8,9 @@
 
 #include "cephalo/attention/layer/layer_file.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/finite.h"
 #include "cephalo/core/views.h"
+#include "cephalo/io/file.h"
 #include "cephalo/io/json_value.h"
 #include "cephalo/io/safetensors.h"
 #include "cephalo/model/families.h"
@@ -25,13 +25,6 @@ constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 MutableTensorView transposed(const MutableTensorView& t) {
   return {t.mutable_data(), t.dtype(), {t.dim(1), t.dim(0)}, {t.strides()[1], t.strides()[0]}};
-}
-
-dim_t count_not_finite(const TensorView& t) {
-  const auto count = [&](const auto* values) {
-    return std::count_if(values, values + t.numel(), [](auto x) { return !std::isfinite(x); });
-  };
-  return t.dtype() == DType::f64 ? count(t.data_as<double>()) : count(t.data_as<float>());
 }
 
 // The habit whose name for the token embedding is there; null: none.
@@ -262,12 +255,6 @@ FileTensors file_tensors(const Gpt& model, const SaveGptOptions& options) {
   return tensors;
 }
 
-void write_text(const std::string& path, const std::string& text, bool replace) {
-  AtomicFile file(path, replace);
-  file.write(text.data(), text.size());
-  file.finish();
-}
-
 void write_shards(const std::filesystem::path& folder, const FileTensors& tensors,
                   const SaveGptOptions& options, const std::map<std::string, std::string>& note) {
   std::vector<std::vector<std::pair<std::string, TensorView>>> shards(1);
@@ -290,7 +277,7 @@ void write_shards(const std::filesystem::path& folder, const FileTensors& tensor
     for (const auto& [tensor, view] : shards[k]) weight_map.add(tensor, name);
   }
   const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
-  write_text((folder / kIndexFile).string(), index.dump({.indent = 2}) + "\n", options.replace);
+  write_file((folder / kIndexFile).string(), index.dump({.indent = 2}) + "\n", options.replace);
 }
 
 }  // namespace
@@ -323,7 +310,7 @@ void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions&
   std::filesystem::remove(other, error);
   GptConfig config{
       model.options(), options.bos_token_id, options.eos_token_id, options.add_bos_token, {}};
-  write_text((root / "config.json").string(), gpt_config_json(config, options.dtype),
+  write_file((root / "config.json").string(), gpt_config_json(config, options.dtype),
              options.replace);
 }
 

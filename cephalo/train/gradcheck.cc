@@ -6,6 +6,7 @@
 
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/indices.h"
 #include "cephalo/core/random.h"
 
 namespace cephalo {
@@ -47,14 +48,6 @@ void compare(GradcheckTensor& found, const Dims& index, double analytic, double 
   }
 }
 
-// The index after this one, last axis first.
-void advance(Dims& index, const Shape& shape) {
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    if (++index[axis] < shape[axis]) return;
-    index[axis] = 0;
-  }
-}
-
 // The loss at two points around the values, over their distance: move(±eps) goes there.
 template <typename Move>
 double central_difference(const std::function<double()>& loss, double eps, const Move& move) {
@@ -77,8 +70,7 @@ struct Check {
 
   void every_element(GradcheckTensor& found) const {
     const dim_t count = values.numel();
-    Dims index = values.shape();
-    std::fill(index.begin(), index.end(), dim_t{0});
+    Dims index = origin(values.shape());
     for (dim_t n = 0; n < count; ++n, advance(index, values.shape())) {
       tell(found, count);
       const double value = values.data_as<double>()[n];

@@ -30,5 +30,13 @@ TEST(PrintableTest, a_message_shows_the_beginning_of_a_long_text) {
   EXPECT_EQ(format_text("{}", shown("name")), "name");
 }
 
+TEST(PrintableTest, a_comma_stands_before_every_three_digits) {
+  EXPECT_EQ(with_commas(0), "0");
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(with_commas(1000), "1,000");
+  EXPECT_EQ(with_commas(123456), "123,456");
+  EXPECT_EQ(with_commas(1234567), "1,234,567");
+}
+
 }  // namespace
 }  // namespace cephalo

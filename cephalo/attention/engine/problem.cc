@@ -6,6 +6,7 @@
 
 #include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/rows.h"
 
 namespace cephalo {
 namespace {
@@ -148,15 +149,6 @@ void check_evicted(const AttendProblem& problem, const CacheTokens& tokens, cons
   }
 }
 
-void tensor_rows(const TensorView& t, const RowPlace& place, const void** rows) {
-  const Strides& s = t.strides();
-  const auto size = static_cast<dim_t>(item_size(t.dtype()));
-  const auto* first = static_cast<const std::byte*>(t.data()) +
-                      (place.b * s[0] + place.kv_head * s[1] + place.j * s[2]) * size;
-  const dim_t step = s[2] * size;
-  for (dim_t k = 0; k < place.count; ++k) rows[k] = first + k * step;
-}
-
 // Rows of a cache. Keys that were evicted are hidden from every query: any row stands for them.
 template <typename Ask>
 void cache_rows(const KVCache& cache, const RowPlace& place, const void** rows, const Ask& ask) {
@@ -262,14 +254,18 @@ AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Mask
 }
 
 void AttendProblem::key_rows(const RowPlace& place, const void** rows) const {
-  if (cache == nullptr) return tensor_rows(k, place, rows);
+  if (cache == nullptr) {
+    return row_addresses(k, place.b, place.kv_head, place.j, place.count, rows);
+  }
   cache_rows(*cache, place, rows, [&](dim_t begin, dim_t end, const void** to) {
     cache->key_rows(place.b, place.kv_head, begin, end, to);
   });
 }
 
 void AttendProblem::value_rows(const RowPlace& place, const void** rows) const {
-  if (cache == nullptr) return tensor_rows(v, place, rows);
+  if (cache == nullptr) {
+    return row_addresses(v, place.b, place.kv_head, place.j, place.count, rows);
+  }
   cache_rows(*cache, place, rows, [&](dim_t begin, dim_t end, const void** to) {
     cache->value_rows(place.b, place.kv_head, begin, end, to);
   });

@@ -6,9 +6,11 @@
 #include <numbers>
 #include <vector>
 
+#include "cephalo/attention/fused/memory.h"
 #include "cephalo/attention/fused/tile_mask.h"
 #include "cephalo/attention/fused/tiles.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/rows.h"
 #include "cephalo/core/visit.h"
 #include "cephalo/kernels/tables.h"
 
@@ -62,10 +64,25 @@ class Decode {
   }
 
  private:
+  // Memory of one thread while it works on one chunk.
+  struct Scratch {
+    typename TileMaskBuilder<T>::Scratch mask;
+    const void** keys;    // [kKvTile]
+    const void** values;  // [kKvTile]
+    const void** coming;  // [kKvTile], keys of the next block
+    T* q;                 // [group · q_tokens][head_dim]
+  };
+  Scratch divide(Arena& arena) const {
+    Scratch s{};
+    s.mask = TileMaskBuilder<T>::divide(arena, p_, attend_);
+    s.keys = arena.take<const void*>(kKvTile);
+    s.values = arena.take<const void*>(kKvTile);
+    s.coming = arena.take<const void*>(kKvTile);
+    s.q = arena.take<T>(group_ * q_tokens_ * head_dim_);
+    return s;
+  }
   std::size_t scratch_bytes() const {
-    return TileMaskBuilder<T>::scratch_bytes(p_, attend_) + 64 +
-           3 * static_cast<std::size_t>(kKvTile) * sizeof(void*) +
-           static_cast<std::size_t>(group_ * q_tokens_ * head_dim_) * sizeof(T);
+    return bytes_taken([&](Arena& arena) { divide(arena); });
   }
 
   T* partial(T* partials, dim_t b, dim_t h, dim_t i, dim_t chunk) const {
@@ -73,12 +90,9 @@ class Decode {
   }
 
   void run_chunk(dim_t b, dim_t kv_head, dim_t chunk, std::byte* memory, T* partials) const {
-    TileMaskBuilder<T> masks(p_, attend_, memory);
-    memory += round_up(static_cast<dim_t>(TileMaskBuilder<T>::scratch_bytes(p_, attend_)), 64);
-    auto** keys = reinterpret_cast<const void**>(memory);
-    auto** values = keys + kKvTile;
-    auto** coming = values + kKvTile;
-    T* q = reinterpret_cast<T*>(coming + kKvTile);
+    Arena arena(memory);
+    const auto [mask_scratch, keys, values, coming, q] = divide(arena);
+    TileMaskBuilder<T> masks(p_, attend_, mask_scratch);
     for (dim_t x = 0; x < group_ * q_tokens_; ++x) {
       const dim_t h = kv_head * group_ + x / q_tokens_;
       load_query(b, h, x % q_tokens_, q + x * head_dim_);
@@ -117,12 +131,11 @@ class Decode {
   }
 
   void load_query(dim_t b, dim_t h, dim_t i, T* to) const {
-    const Strides& s = p_.q.strides();
+    const dim_t stride = p_.q.strides()[3];
     const double scale = p_.scale * std::numbers::log2e;
     visit_dtype(p_.q.dtype(), [&](auto zero) {
-      const auto* from =
-          static_cast<const decltype(zero)*>(p_.q.data()) + b * s[0] + h * s[1] + i * s[2];
-      for (dim_t d = 0; d < head_dim_; ++d) to[d] = static_cast<T>(load(from[d * s[3]]) * scale);
+      const auto* from = p_.q.data_as<decltype(zero)>() + row_offset(p_.q, b, h, i);
+      for (dim_t d = 0; d < head_dim_; ++d) to[d] = static_cast<T>(load(from[d * stride]) * scale);
     });
   }
 
@@ -174,18 +187,16 @@ class Decode {
 
   void store_row(dim_t b, dim_t h, dim_t i, const Reference& reference, double sum,
                  const std::vector<double>& context) const {
-    const Strides& s = out_.context.strides();
+    const dim_t stride = out_.context.strides()[3];
     visit_dtype(out_.context.dtype(), [&](auto zero) {
-      auto* to = static_cast<decltype(zero)*>(out_.context.mutable_data()) + b * s[0] + h * s[1] +
-                 i * s[2];
+      auto* to = out_.context.mutable_data_as<decltype(zero)>() + row_offset(out_.context, b, h, i);
       for (dim_t d = 0; d < v_dim_; ++d) {
         const double value = context[static_cast<std::size_t>(d)];
-        store(sum == 0.0 ? 0.0 : value / sum, to + d * s[3]);
+        store(sum == 0.0 ? 0.0 : value / sum, to + d * stride);
       }
     });
     if (out_.lse.numel() == 0) return;
-    const Strides& r = out_.lse.strides();
-    out_.lse.mutable_data_as<T>()[b * r[0] + h * r[1] + i * r[2]] =
+    out_.lse.mutable_data_as<T>()[row_offset(out_.lse, b, h, i)] =
         sum == 0.0 ? -std::numeric_limits<T>::infinity()
                    : static_cast<T>(std::log(sum) + reference.natural());
   }

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "cephalo/attention/fused/decode.h"
+#include "cephalo/attention/fused/memory.h"
 #include "cephalo/attention/fused/tile_mask.h"
 #include "cephalo/attention/fused/tiles.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/rows.h"
 #include "cephalo/kernels/tables.h"
 
 namespace cephalo {
@@ -20,8 +22,6 @@ using kernels::kKvTile;
 // Tiles of one item that share each packed block of keys: as many as stay in the L2 cache.
 constexpr dim_t kMaxTiles = 24;
 constexpr dim_t kTileBytes = 800 << 10;
-// Rows of values would otherwise lie 4 KiB apart and fall into the same lines of the cache.
-constexpr dim_t kValuePadding = 16;
 // A row whose weights add up to less than this looks at keys far below its reference, which counted
 // on a growth by alibi that never came (the near keys are hidden). Exponents were rounded at that
 // distance, and products with small values were subnormal: the row is computed a second time.
@@ -34,26 +34,6 @@ struct Item {
   dim_t tile_begin, tile_end;
   double cost;
 };
-
-// Asks for memory that will be needed soon: it comes while arithmetic goes on.
-constexpr dim_t kLine = 64;
-void prefetch_to_read(const std::byte* row, dim_t bytes) {
-  for (dim_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at, 0, 2);
-}
-void prefetch_to_write(const std::byte* row, dim_t bytes) {
-  for (dim_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at, 1, 2);
-}
-
-// Address of one row of a [batch, heads, tokens, dim] tensor, and the bytes of a dense one. Others
-// lie too far apart to ask for.
-const std::byte* row_of(const TensorView& t, dim_t b, dim_t h, dim_t i) {
-  const Strides& s = t.strides();
-  return static_cast<const std::byte*>(t.data()) +
-         (b * s[0] + h * s[1] + i * s[2]) * static_cast<dim_t>(item_size(t.dtype()));
-}
-dim_t dense_bytes(const TensorView& t) {
-  return t.strides()[3] == 1 ? t.dim(3) * static_cast<dim_t>(item_size(t.dtype())) : 0;
-}
 
 template <typename T>
 class FusedAttention {
@@ -91,49 +71,38 @@ class FusedAttention {
  private:
   // Memory of one thread while it works on one item.
   struct Scratch {
-    T* weights;  // [kKvTile][width]
-    T* keys;
-    T* values;
-    T* tiles;             // q, context, reference and sum of every tile
-    T* again;             // context, reference and sum of a tile that is computed twice
+    typename TileMaskBuilder<T>::Scratch mask;
     const void** rows;    // [kKvTile], of the block that is packed
     const void** coming;  // [2][kKvTile], keys and values of the next one
     kernels::StripColumns* strips;
-    std::byte* mask;
+    T* weights;  // [kKvTile][width]
+    T* keys;
+    T* values;
+    T* tiles;  // q, context, reference and sum of every tile
+    T* again;  // context, reference and sum of a tile that is computed twice
   };
 
   dim_t tile_numbers() const { return (head_dim_ + v_rows_ + 2) * width_; }
-  dim_t block_numbers() const {
-    return kKvTile * width_ + kKvTile * head_dim_ + v_rows_ / kernels_.rows * value_stride_;
-  }
   dim_t tiles_per_item() const {
     const auto bytes = static_cast<dim_t>(sizeof(T)) * tile_numbers();
     return std::clamp<dim_t>(kTileBytes / bytes, 1, kMaxTiles);
   }
 
-  std::size_t scratch_bytes() const {
-    const dim_t again = p_.mask.adds() ? 1 : 0;
-    const dim_t numbers = block_numbers() + (tiles_per_item() + again) * tile_numbers();
-    return static_cast<std::size_t>(numbers) * sizeof(T) +
-           static_cast<std::size_t>(kKvTile) * (3 * sizeof(void*) + sizeof(kernels::StripColumns)) +
-           TileMaskBuilder<T>::scratch_bytes(p_, kernels_) + 64;
-  }
-
-  Scratch divide(std::byte* memory) const {
+  Scratch divide(Arena& arena) const {
     Scratch s{};
-    s.mask = memory;
-    memory += round_up(static_cast<dim_t>(TileMaskBuilder<T>::scratch_bytes(p_, kernels_)), 64);
-    s.rows = reinterpret_cast<const void**>(memory);
-    s.coming = s.rows + kKvTile;
-    memory += 3 * kKvTile * static_cast<dim_t>(sizeof(void*));
-    s.strips = reinterpret_cast<kernels::StripColumns*>(memory);
-    memory += kKvTile * static_cast<dim_t>(sizeof(kernels::StripColumns));
-    s.weights = reinterpret_cast<T*>(memory);
-    s.keys = s.weights + kKvTile * width_;
-    s.values = s.keys + kKvTile * head_dim_;
-    s.tiles = s.values + v_rows_ / kernels_.rows * value_stride_;
-    s.again = s.tiles + tiles_per_item() * tile_numbers();
+    s.mask = TileMaskBuilder<T>::divide(arena, p_, kernels_);
+    s.rows = arena.take<const void*>(kKvTile);
+    s.coming = arena.take<const void*>(2 * kKvTile);
+    s.strips = arena.take<kernels::StripColumns>(kKvTile);
+    s.weights = arena.take<T>(kKvTile * width_);
+    s.keys = arena.take<T>(kKvTile * head_dim_);
+    s.values = arena.take<T>(v_rows_ / kernels_.rows * value_stride_);
+    s.tiles = arena.take<T>(tiles_per_item() * tile_numbers());
+    s.again = arena.take<T>(p_.mask.adds() ? tile_numbers() : 0);
     return s;
+  }
+  std::size_t scratch_bytes() const {
+    return bytes_taken([&](Arena& arena) { divide(arena); });
   }
 
   // All work in pieces, the longest first: the short ones fill the gaps at the end.
@@ -191,7 +160,8 @@ class FusedAttention {
   };
 
   void run_item(const Item& item, std::byte* memory) const {
-    const Scratch scratch = divide(memory);
+    Arena arena(memory);
+    const Scratch scratch = divide(arena);
     TileMaskBuilder<T> masks(p_, kernels_, scratch.mask);
     Running running[kMaxTiles];
     const dim_t count = start_tiles(item, scratch, running);
@@ -233,7 +203,8 @@ class FusedAttention {
       if (t + 1 < count) {
         const Running& next = running[t + 1];
         for (dim_t i = next.queries.begin; i < end_of(next.queries); ++i) {
-          prefetch_to_write(row_of(out_.context, item.b, next.h, i), dense_bytes(out_.context));
+          prefetch_to_write(row_address(out_.context, item.b, next.h, i),
+                            dense_bytes(out_.context));
         }
       }
       finish_tile(item.b, running[t], scratch);
@@ -318,7 +289,7 @@ class FusedAttention {
         start_tile(r, q + head_dim_ * width_);
         for (dim_t i = end_of(r.queries); i < std::min(end_of(r.queries) + width_, q_tokens_);
              ++i) {
-          prefetch_to_read(row_of(p_.q, item.b, h, i), dense_bytes(p_.q));
+          prefetch_to_read(row_address(p_.q, item.b, h, i), dense_bytes(p_.q));
         }
         pack_queries(p_, kernels_, {item.b, h, r.queries.begin, end_of(r.queries)}, width, q);
       }
@@ -347,24 +318,22 @@ class FusedAttention {
       factor[x] = r.tile.sum[x] == T{0} ? T{0} : T{1} / r.tile.sum[x];
     }
     const Strides& s = out_.context.strides();
-    const auto size = static_cast<dim_t>(item_size(out_.context.dtype()));
-    auto* to = static_cast<std::byte*>(out_.context.mutable_data()) +
-               (b * s[0] + r.h * s[1] + r.queries.begin * s[2]) * size;
     kernels_.unpack_lanes(r.tile.context, r.tile.columns * kernels_.lanes, factor,
-                          {to, count, v_dim_, s[2], s[3], out_.context.dtype()});
+                          {row_address(out_.context, b, r.h, r.queries.begin), count, v_dim_, s[2],
+                           s[3], out_.context.dtype()});
     if (out_.lse.numel() > 0) store_lse(b, r, count);
   }
 
   void store_lse(dim_t b, const Running& r, dim_t count) const {
-    const Strides& s = out_.lse.strides();
-    T* to = out_.lse.mutable_data_as<T>() + b * s[0] + r.h * s[1] + r.queries.begin * s[2];
+    T* to = out_.lse.mutable_data_as<T>() + row_offset(out_.lse, b, r.h, r.queries.begin);
+    const dim_t stride = out_.lse.strides()[2];
     for (dim_t x = 0; x < count; ++x) {
       const double sum = static_cast<double>(r.tile.sum[x]);
       const bool far = (r.tile.far >> x & 1) != 0;
       const double reference = -static_cast<double>(r.tile.minus_reference[x]);
       const double natural = far ? reference : reference * std::numbers::ln2;
-      to[x * s[2]] = sum == 0.0 ? -std::numeric_limits<T>::infinity()
-                                : static_cast<T>(std::log(sum) + natural);
+      to[x * stride] = sum == 0.0 ? -std::numeric_limits<T>::infinity()
+                                  : static_cast<T>(std::log(sum) + natural);
     }
   }
 

@@ -14,26 +14,18 @@ constexpr dim_t kChunkBytes = 640 << 10;
 // Chunks of all sequences and heads together that are wanted at least: work for many cores. A
 // constant, since the order of sums in dq depends on it.
 constexpr dim_t kChunksWanted = 32;
-// Rows of packed values would otherwise lie 4 KiB apart and fall into the same lines of the cache.
-constexpr dim_t kValuePadding = 16;
 
 kernels::OutRows out_rows(const MutableTensorView& t, dim_t b, dim_t h, dim_t i, dim_t count) {
   const Strides& s = t.strides();
-  auto* first = static_cast<std::byte*>(t.mutable_data()) +
-                (b * s[0] + h * s[1] + i * s[2]) * static_cast<dim_t>(item_size(t.dtype()));
-  return {first, count, t.dim(3), s[2], s[3], t.dtype()};
+  return {row_address(t, b, h, i), count, t.dim(3), s[2], s[3], t.dtype()};
 }
 
 }  // namespace
 
 kernels::Rows rows_of(const TensorView& t, dim_t b, dim_t h, dim_t i, dim_t count,
                       const void** addresses) {
-  const Strides& s = t.strides();
-  const auto size = static_cast<dim_t>(item_size(t.dtype()));
-  const std::byte* first =
-      static_cast<const std::byte*>(t.data()) + (b * s[0] + h * s[1] + i * s[2]) * size;
-  for (dim_t x = 0; x < count; ++x) addresses[x] = first + x * s[2] * size;
-  return {addresses, count, t.dim(3), s[3], t.dtype()};
+  row_addresses(t, b, h, i, count, addresses);
+  return {addresses, count, t.dim(3), t.strides()[3], t.dtype()};
 }
 
 template <typename T>
@@ -89,8 +81,7 @@ void FusedBackward<T>::run() {
 template <typename T>
 typename FusedBackward<T>::Scratch FusedBackward<T>::divide(Arena& arena) const {
   Scratch s{};
-  s.mask = arena.take<std::byte>(
-      static_cast<dim_t>(TileMaskBuilder<T, Lanes::keys>::scratch_bytes(f_, kernels_)));
+  s.mask = TileMaskBuilder<T, Lanes::keys>::divide(arena, f_, kernels_);
   s.rows = arena.take<const void*>(kQTile);
   s.strips = arena.take<kernels::StripColumns>(kQTile);
   s.q = arena.take<T>(kQTile * head_dim_);
@@ -107,13 +98,6 @@ typename FusedBackward<T>::Scratch FusedBackward<T>::divide(Arena& arena) const 
   s.factor = arena.take<T>(width_);
   s.tiles = arena.take<T>(chunk_tiles_ * tile_numbers());
   return s;
-}
-
-template <typename T>
-std::size_t FusedBackward<T>::scratch_bytes() const {
-  Arena arena(nullptr);
-  divide(arena);
-  return static_cast<std::size_t>(arena.used());
 }
 
 template <typename T>

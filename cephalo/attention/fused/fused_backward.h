@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "cephalo/attention/engine/backward_problem.h"
+#include "cephalo/attention/fused/memory.h"
 #include "cephalo/attention/fused/tile_mask.h"
 #include "cephalo/attention/fused/tiles.h"
+#include "cephalo/core/rows.h"
 #include "cephalo/kernels/tables.h"
 
 namespace cephalo {
@@ -19,24 +21,6 @@ inline constexpr dim_t kQTile = kernels::kKvTile;  // queries in one packed bloc
 // Rows [i, i + count) of head h of a [batch, heads, tokens, dim] tensor.
 kernels::Rows rows_of(const TensorView& t, dim_t b, dim_t h, dim_t i, dim_t count,
                       const void** addresses);
-
-// Divides memory into arrays, each on a line of its own; without memory it only measures.
-class Arena {
- public:
-  explicit Arena(std::byte* memory) : memory_(memory) {}
-  template <typename U>
-  U* take(dim_t count) {
-    std::byte* array = memory_ == nullptr ? nullptr : memory_ + used_;
-    used_ += round_up(count * static_cast<dim_t>(sizeof(U)), kLine);
-    return reinterpret_cast<U*>(array);
-  }
-  dim_t used() const { return used_; }
-
- private:
-  static constexpr dim_t kLine = 64;  // bytes of a cache line
-  std::byte* memory_;
-  dim_t used_ = 0;
-};
 
 // The forward pass in reverse, tile by tile, with weights computed anew from q, k and lse:
 //
@@ -78,7 +62,7 @@ class FusedBackward {
   };
   // Memory of one thread.
   struct Scratch {
-    std::byte* mask;
+    typename TileMaskBuilder<T, Lanes::keys>::Scratch mask;
     const void** rows;  // [kQTile]
     kernels::StripColumns* strips;
     T *q, *dcontext;                // broadcast layout
@@ -96,8 +80,9 @@ class FusedBackward {
   }
 
   Scratch divide(Arena& arena) const;
-
-  std::size_t scratch_bytes() const;
+  std::size_t scratch_bytes() const {
+    return bytes_taken([&](Arena& arena) { divide(arena); });
+  }
 
   // Chunks of whole tiles, as many as the shape asks for, whatever the threads.
   void cut_chunks();
@@ -134,8 +119,7 @@ class FusedBackward {
   TilePlace place_of(dim_t b, const Block& block, dim_t t) const;
 
   static double number(const TensorView& t, dim_t b, dim_t h, dim_t i) {
-    const Strides& s = t.strides();
-    return static_cast<double>(t.data_as<T>()[b * s[0] + h * s[1] + i * s[2]]);
+    return static_cast<double>(t.data_as<T>()[row_offset(t, b, h, i)]);
   }
 
   static void fill_zero(const MutableTensorView& t);

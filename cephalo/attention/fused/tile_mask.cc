@@ -79,20 +79,22 @@ void and_nonzero_by_row(const kernels::Rows& queries, std::size_t size, bool dro
 template <typename T, Lanes lanes>
 TileMaskBuilder<T, lanes>::TileMaskBuilder(const AttendProblem& problem,
                                            const kernels::MaskKernels<T>& kernels,
-                                           std::byte* scratch)
+                                           const Scratch& scratch)
     : problem_(problem),
       kernels_(kernels),
-      visible_(reinterpret_cast<std::uint64_t*>(scratch)),
-      kept_(visible_ + kernels::kKvTile),
-      bias_(reinterpret_cast<T*>(kept_ + kernels::kKvTile)) {}
+      visible_(scratch.visible),
+      kept_(scratch.kept),
+      bias_(scratch.bias) {}
 
 template <typename T, Lanes lanes>
-std::size_t TileMaskBuilder<T, lanes>::scratch_bytes(const AttendProblem& problem,
-                                                     const kernels::MaskKernels<T>& kernels) {
-  const auto keys = static_cast<std::size_t>(kernels::kKvTile);
-  const auto width = std::size_t{kernels::kMaxColumns} * static_cast<std::size_t>(kernels.lanes);
-  const std::size_t bias = problem.mask.adds() ? keys * width * sizeof(T) : 0;
-  return 2 * keys * sizeof(std::uint64_t) + bias;
+typename TileMaskBuilder<T, lanes>::Scratch TileMaskBuilder<T, lanes>::divide(
+    Arena& arena, const AttendProblem& problem, const kernels::MaskKernels<T>& kernels) {
+  const dim_t width = kernels::kMaxColumns * kernels.lanes;
+  Scratch s{};
+  s.visible = arena.take<std::uint64_t>(kernels::kKvTile);
+  s.kept = arena.take<std::uint64_t>(kernels::kKvTile);
+  s.bias = arena.take<T>(problem.mask.adds() ? kernels::kKvTile * width : 0);
+  return s;
 }
 
 template <typename T, Lanes lanes>
@@ -118,14 +120,12 @@ void TileMaskBuilder<T, lanes>::hide_by_document(const TilePlace& place) {
 template <typename T, Lanes lanes>
 void TileMaskBuilder<T, lanes>::ask_for_next(const TilePlace& place,
                                              const BoundMask::Part& part) const {
-  constexpr dim_t kLine = 64;
   const auto size = static_cast<dim_t>(item_size(part.view.dtype()));
   const auto* data = static_cast<const std::byte*>(part.view.data());
   const dim_t begin = place.i + place.count;
   const dim_t end = std::min(begin + place.width, problem_.mask.extent().q_tokens);
   for (dim_t i = begin; i < end; ++i) {
-    const std::byte* row = data + part.offset(place.b, place.h, i, place.j) * size;
-    for (dim_t at = 0; at < place.keys * size; at += kLine) __builtin_prefetch(row + at, 0, 2);
+    prefetch_to_read(data + part.offset(place.b, place.h, i, place.j) * size, place.keys * size);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cephalo/attention/engine/problem.h"
+#include "cephalo/attention/fused/memory.h"
 #include "cephalo/kernels/tables.h"
 
 namespace cephalo {
@@ -21,10 +22,16 @@ struct TilePlace {
 template <typename T, Lanes lanes = Lanes::queries>
 class TileMaskBuilder {
  public:
+  struct Scratch {
+    std::uint64_t* visible;  // [rows]
+    std::uint64_t* kept;     // [rows]
+    T* bias;                 // [rows][width]
+  };
+  static Scratch divide(Arena& arena, const AttendProblem& problem,
+                        const kernels::MaskKernels<T>& kernels);
+
   TileMaskBuilder(const AttendProblem& problem, const kernels::MaskKernels<T>& kernels,
-                  std::byte* scratch);
-  static std::size_t scratch_bytes(const AttendProblem& problem,
-                                   const kernels::MaskKernels<T>& kernels);
+                  const Scratch& scratch);
 
   // `hidden`: skip the tile; `visible`: no mask is needed; `mixed`: `mask` holds what applies,
   // until the next call.
@@ -46,9 +53,9 @@ class TileMaskBuilder {
 
   const AttendProblem& problem_;
   const kernels::MaskKernels<T>& kernels_;
-  std::uint64_t* visible_;  // [rows]
-  std::uint64_t* kept_;     // [rows]
-  T* bias_;                 // [rows][width]
+  std::uint64_t* visible_;
+  std::uint64_t* kept_;
+  T* bias_;
 };
 
 }  // namespace cephalo

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "cephalo/core/rows.h"
+
 namespace cephalo {
 
 std::vector<QueryRange> cut_queries(dim_t begin, dim_t queries, dim_t lanes) {
@@ -34,14 +36,11 @@ bool has_bias(const AttendProblem& problem) {
 template <typename T>
 void pack_queries(const AttendProblem& problem, const kernels::AttendKernels<T, T>& kernels,
                   const QueryPlace& place, dim_t width, T* to) {
+  const TensorView& q = problem.q;
   const void* rows[64];
-  const Strides& s = problem.q.strides();
-  const auto size = static_cast<dim_t>(item_size(problem.q.dtype()));
-  const auto* first = static_cast<const std::byte*>(problem.q.data()) +
-                      (place.b * s[0] + place.h * s[1] + place.i * s[2]) * size;
   const dim_t count = place.i_end - place.i;
-  for (dim_t x = 0; x < count; ++x) rows[x] = first + x * s[2] * size;
-  kernels.pack_lanes({rows, count, problem.q.dim(3), s[3], problem.q.dtype()},
+  row_addresses(q, place.b, place.h, place.i, count, rows);
+  kernels.pack_lanes({rows, count, q.dim(3), q.strides()[3], q.dtype()},
                      static_cast<T>(problem.scale * std::numbers::log2e), width, to);
 }
 

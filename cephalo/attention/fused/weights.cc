@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "cephalo/attention/engine/looks.h"
+#include "cephalo/attention/fused/memory.h"
 #include "cephalo/attention/fused/tile_mask.h"
 #include "cephalo/attention/fused/tiles.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/core/rows.h"
 
 namespace cephalo {
 namespace {
@@ -61,26 +63,40 @@ class WeightsPass {
   }
 
  private:
+  // Memory of one thread while it works on one run.
+  struct Scratch {
+    typename TileMaskBuilder<T>::Scratch mask;
+    const void** addresses;  // [kKvTile]
+    kernels::StripColumns* strips;
+    T* weights;    // [kKvTile][width]
+    T* keys;       // [kKvTile][head_dim]
+    T* q;          // [head_dim][width]
+    T* minus_lse;  // [width]
+    T* sum;        // [width]
+    T* factor;     // [width]
+  };
+  Scratch divide(Arena& arena) const {
+    Scratch s{};
+    s.mask = TileMaskBuilder<T>::divide(arena, p_, kernels_);
+    s.addresses = arena.take<const void*>(kKvTile);
+    s.strips = arena.take<kernels::StripColumns>(kKvTile);
+    s.weights = arena.take<T>(kKvTile * width_);
+    s.keys = arena.take<T>(kKvTile * head_dim_);
+    s.q = arena.take<T>(head_dim_ * width_);
+    s.minus_lse = arena.take<T>(width_);
+    s.sum = arena.take<T>(width_);
+    s.factor = arena.take<T>(width_);
+    return s;
+  }
   std::size_t scratch_bytes() const {
-    const dim_t numbers = kKvTile * (width_ + head_dim_) + (head_dim_ + 3) * width_;
-    return static_cast<std::size_t>(numbers) * sizeof(T) +
-           static_cast<std::size_t>(kKvTile) * (sizeof(void*) + sizeof(kernels::StripColumns)) +
-           TileMaskBuilder<T>::scratch_bytes(p_, kernels_) + 64;
+    return bytes_taken([&](Arena& arena) { divide(arena); });
   }
 
   template <typename Consume>
   void run_rows(const RowRun& rows, std::byte* memory, const Consume& consume) const {
-    TileMaskBuilder<T> masks(p_, kernels_, memory);
-    memory += round_up(static_cast<dim_t>(TileMaskBuilder<T>::scratch_bytes(p_, kernels_)), 64);
-    auto** addresses = reinterpret_cast<const void**>(memory);
-    memory += kKvTile * static_cast<dim_t>(sizeof(void*));
-    auto* strips = reinterpret_cast<kernels::StripColumns*>(memory);
-    T* weights = reinterpret_cast<T*>(memory + kKvTile * sizeof(kernels::StripColumns));
-    T* keys = weights + kKvTile * width_;
-    T* q = keys + kKvTile * head_dim_;
-    T* minus_lse = q + head_dim_ * width_;
-    T* sum = minus_lse + width_;
-    T* factor = sum + width_;
+    Arena arena(memory);
+    const Scratch s = divide(arena);
+    TileMaskBuilder<T> masks(p_, kernels_, s.mask);
     const dim_t kv_head = rows.h / (p_.q.dim(1) / p_.k.dim(1));
 
     const dim_t end = rows.i + rows.count;
@@ -88,11 +104,11 @@ class WeightsPass {
       const dim_t count = std::min(width_, end - i);
       const dim_t columns = (count + kernels_.lanes - 1) / kernels_.lanes;
       const dim_t width = columns * kernels_.lanes;
-      pack_queries(p_, kernels_, {rows.b, rows.h, i, i + count}, width, q);
-      const std::uint64_t far = load_references(rows, i, count, width, minus_lse);
-      kernels::QueryTile<T, T> tile{q, nullptr, minus_lse, sum,  static_cast<int>(columns),
-                                    0, true,    far,       false};
-      std::fill(sum, sum + width, T{0});
+      pack_queries(p_, kernels_, {rows.b, rows.h, i, i + count}, width, s.q);
+      const std::uint64_t far = load_references(rows, i, count, width, s.minus_lse);
+      kernels::QueryTile<T, T> tile{s.q, nullptr, s.minus_lse, s.sum, static_cast<int>(columns),
+                                    0,   true,    far,         false};
+      std::fill(s.sum, s.sum + width, T{0});
       const BoundMask::KeyRange range = p_.mask.key_range(rows.b, i, i + count);
       const auto walk = [&](const auto& use) {
         for (dim_t j = range.begin / kKvTile * kKvTile; j < range.end; j += kKvTile) {
@@ -101,11 +117,12 @@ class WeightsPass {
           kernels::TileMask<T> mask;
           const Tile answer = masks.build(place, &mask);
           if (answer == Tile::hidden) continue;
-          p_.key_rows({rows.b, kv_head, j, place.keys}, addresses);
+          p_.key_rows({rows.b, kv_head, j, place.keys}, s.addresses);
           kernels_.pack_broadcast(
-              {addresses, place.keys, head_dim_, p_.k.strides()[3], p_.k.dtype()}, keys);
-          const kernels::KeyBlock<T> block{keys, nullptr, place.keys, head_dim_, 0, 0, true};
-          kernels_.weigh(block, tile, answer == Tile::visible ? nullptr : &mask, weights, strips);
+              {s.addresses, place.keys, head_dim_, p_.k.strides()[3], p_.k.dtype()}, s.keys);
+          const kernels::KeyBlock<T> block{s.keys, nullptr, place.keys, head_dim_, 0, 0, true};
+          kernels_.weigh(block, tile, answer == Tile::visible ? nullptr : &mask, s.weights,
+                         s.strips);
           use(place, answer == Tile::mixed ? mask.visible : nullptr);
         }
       };
@@ -113,11 +130,11 @@ class WeightsPass {
       // did: a first walk finds what the row adds up to, the second divides by it. Where keys of
       // the whole are missing, rows are to add up to less.
       if (p_.mask.has_all_keys()) walk([](const TilePlace&, const std::uint64_t*) {});
-      for (dim_t x = 0; x < width; ++x) factor[x] = sum[x] > T{0} ? T{1} / sum[x] : T{1};
+      for (dim_t x = 0; x < width; ++x) s.factor[x] = s.sum[x] > T{0} ? T{1} / s.sum[x] : T{1};
       walk([&](const TilePlace& place, const std::uint64_t* visible) {
-        clear_unseen(place, strips, weights);
-        scale(place, factor, weights);
-        consume(rows, WeightTile<T>{place, weights, visible});
+        clear_unseen(place, s.strips, s.weights);
+        scale(place, s.factor, s.weights);
+        consume(rows, WeightTile<T>{place, s.weights, visible});
       });
     }
   }
@@ -132,11 +149,11 @@ class WeightsPass {
   std::uint64_t load_references(const RowRun& rows, dim_t i, dim_t count, dim_t width,
                                 T* to) const {
     std::uint64_t far = 0;
-    const Strides& s = lse_.strides();
-    const T* from = lse_.data_as<T>() + rows.b * s[0] + rows.h * s[1] + i * s[2];
+    const T* from = lse_.data_as<T>() + row_offset(lse_, rows.b, rows.h, i);
+    const dim_t stride = lse_.strides()[2];
     std::fill(to, to + width, T{0});
     for (dim_t x = 0; x < count; ++x) {
-      const T value = from[x * s[2]];
+      const T value = from[x * stride];
       // A row that saw nothing has weights of 0 whatever the reference is.
       if (value == -std::numeric_limits<T>::infinity()) continue;
       if (has_bias_ && is_far(static_cast<double>(value))) {

@@ -1,9 +1,10 @@
 #include "cephalo/attention/layer/layer_backward.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/engine/backward_problem.h"
 #include "cephalo/attention/layer/fused_layer.h"
 #include "cephalo/attention/layer/row_rotation.h"
 #include "cephalo/core/random.h"
@@ -13,8 +14,6 @@
 
 namespace cephalo {
 namespace {
-
-constexpr const char* kName = "backward";
 
 // Gradients of q, k and v as the projections made them, and as heads: the same memory.
 struct ProjectedGradients {
@@ -33,7 +32,9 @@ class LayerBackward {
         rotary_(rotary),
         gradients_(gradients),
         project_backward_(pass.textbook ? project_backward_reference : ops::linear_backward),
-        steps_(gradients.dy.dtype()) {}
+        steps_(gradients.dy.dtype()) {
+    if (pass.generator != nullptr) generator_.emplace(*pass.generator);
+  }
 
   void run() {
     // 6  PROJECT    y = context W_outᵀ + b_out   ←  dcontext, dW_out, db_out
@@ -41,9 +42,10 @@ class LayerBackward {
     // 5  CONCAT     heads beside each other      ←  strides alone
     // 4  ATTEND     softmax(q kᵀ) v              ←  dq, dk, dv
     const ProjectedGradients d = make_projected();
-    attend(dcontext, d);
+    const BackwardProblem problem = attention_problem(dcontext, d);
+    run_backward(problem);
     // 3  TRANSPOSE, 2  SPLIT                     ←  strides alone; rotary turns back
-    if (rotary_) turn_back(d);
+    if (rotary_) turn_back(d, problem.forward.mask);
     // 1  PROJECT    rows = x W_qkvᵀ + b_qkv      ←  dx, dW_qkv, db_qkv
     project_inputs(d);
     Workspace::of_this_thread().keep_a_little();
@@ -96,18 +98,15 @@ class LayerBackward {
             rows.device()};
   }
 
-  void attend(const TensorView& dcontext, const ProjectedGradients& d) const {
+  BackwardProblem attention_problem(const TensorView& dcontext, const ProjectedGradients& d) {
     AttendOptions options = pass_.options;
-    std::optional<TorchGenerator> generator;  // a copy: each backward draws the same
-    if (pass_.generator != nullptr) options.generator = &generator.emplace(*pass_.generator);
-    attend_backward_into({d.dq, d.dk, d.dv},
-                         {context_heads(pass_.context), pass_.lse, context_heads(dcontext)},
-                         pass_.q, pass_.k, pass_.v, pass_.mask, options);
+    if (generator_) options.generator = &*generator_;
+    return make_backward_problem({d.dq, d.dk, d.dv},
+                                 {context_heads(pass_.context), pass_.lse, context_heads(dcontext)},
+                                 pass_.q, pass_.k, pass_.v, pass_.mask, options);
   }
 
-  void turn_back(const ProjectedGradients& d) const {
-    const MaskExtent extent{d.dq.dim(0), d.dq.dim(1), d.dq.dim(2), d.dk.dim(2)};
-    const BoundMask mask(pass_.mask, extent, kName, pass_.options.place);
+  void turn_back(const ProjectedGradients& d, const BoundMask& mask) const {
     for (auto& [heads, shift] :
          {std::pair{d.dq, query_shifts(mask)}, std::pair{d.dk, key_shifts(mask)}}) {
       RowRotation rotation(*rotary_, sizes_.head_dim, RowRotation::Direction::back);
@@ -137,6 +136,7 @@ class LayerBackward {
   const LayerGradients& gradients_;
   void (*project_backward_)(const Projection&, const ProjectionGradients&);
   DType steps_;
+  std::optional<TorchGenerator> generator_;  // a copy: each backward draws the same
 };
 
 }  // namespace

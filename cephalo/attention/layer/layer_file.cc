@@ -1,13 +1,12 @@
 #include "cephalo/attention/layer/layer_file.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "cephalo/attention/layer/layer_config.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/core/finite.h"
 #include "cephalo/core/ops.h"
-#include "cephalo/core/visit.h"
 #include "cephalo/io/json.h"
 
 namespace cephalo {
@@ -279,23 +278,6 @@ MultiHeadAttentionOptions options_of(const NamedEntries& named, Form form, Layer
           .rotary = settings.rotary,
           .form = form,
           .dtype = named.common_type()};
-}
-
-// t: [rows, columns] or [width], read where it lies: a copy would double the memory of a large
-// file.
-dim_t count_not_finite(const TensorView& t) {
-  const dim_t columns = t.rank() == 2 ? t.dim(1) : 1;
-  const dim_t column_stride = t.rank() == 2 ? t.strides()[1] : 0;
-  return visit_dtype(t.dtype(), [&](auto zero) {
-    const auto* values = t.data_as<decltype(zero)>();
-    dim_t count = 0;
-    for (dim_t r = 0; r < t.dim(0); ++r) {
-      for (dim_t c = 0; c < columns; ++c) {
-        count += std::isfinite(load(values[r * t.strides()[0] + c * column_stride])) ? 0 : 1;
-      }
-    }
-    return count;
-  });
 }
 
 // PyTorch's classes hold the future as a buffer of ones above the diagonal.

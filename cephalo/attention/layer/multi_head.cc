@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <utility>
 
 #include "cephalo/attention/engine/engine.h"
@@ -13,7 +12,7 @@
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/random.h"
-#include "cephalo/core/views.h"
+#include "cephalo/core/seed.h"
 
 namespace cephalo {
 namespace {
@@ -69,16 +68,6 @@ ParameterSizes sizes_of(const MultiHeadAttentionOptions& o, const char* rung, co
           .qkv_bias = o.qkv_bias,
           .out_proj = o.out_proj,
           .out_bias = o.out_bias};
-}
-
-std::uint64_t random_seed() {
-  std::random_device device;
-  return (static_cast<std::uint64_t>(device()) << 32) | device();
-}
-
-// x: [tokens, width] or [batch, tokens, width] -> [batch, tokens, width]
-TensorView with_batch(const TensorView& x) {
-  return x.rank() == 3 ? x : broadcast_to(x, {1, x.dim(0), x.dim(1)});
 }
 
 void keep_options(const AttendOptions& options, const CallOptions& call, LayerPass& pass) {
@@ -263,9 +252,9 @@ Tensor MultiHeadAttention::run(const TensorView& x, const CallOptions& call, Ste
   check_call(x, call);
   const UseThreads limit(call.threads);
   const Mask mask = mask_for(call);
-  LayerCall layer{with_batch(x),        {},         mask,        options_.rotary,
-                  attend_options(call), call.cache, call.counts, rung_.name};
-  if (call.kv != nullptr) layer.kv = with_batch(*call.kv);
+  LayerCall layer{with_leading_ones(x, 3), {},         mask,        options_.rotary,
+                  attend_options(call),    call.cache, call.counts, rung_.name};
+  if (call.kv != nullptr) layer.kv = with_leading_ones(*call.kv, 3);
   if (pass != nullptr) keep_options(layer.options, call, *pass);
   AttendProblem problem =
       problem_ahead(parameters_.sizes(), layer, compute_type(parameters_.dtype()));

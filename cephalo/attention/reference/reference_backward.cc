@@ -8,6 +8,7 @@
 #include "cephalo/attention/reference/scores.h"
 #include "cephalo/core/matmul.h"
 #include "cephalo/core/ops.h"
+#include "cephalo/core/rows.h"
 #include "cephalo/core/views.h"
 
 namespace cephalo {
@@ -191,9 +192,9 @@ class ReferenceBackward {
           }
         }
       }
-      const Strides& s = dbias.strides();
-      T* to = dbias.template mutable_data_as<T>() + b * s[0] + h * s[1] + i * s[2];
-      for (dim_t j = 0; j < keys; ++j) to[j * s[3]] = static_cast<T>(sums[j]);
+      T* to = dbias.template mutable_data_as<T>() + row_offset(dbias, b, h, i);
+      const dim_t stride = dbias.strides()[3];
+      for (dim_t j = 0; j < keys; ++j) to[j * stride] = static_cast<T>(sums[j]);
     });
   }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/printable.h"
 
 namespace cephalo {
 namespace {
@@ -56,17 +57,6 @@ bool is_projected(std::string_view key) {
 // q_heads, k_heads, v_heads
 bool is_projected_heads(std::string_view key) {
   return key.ends_with("_heads") && key != kContextHeads;
-}
-
-// 18432 -> "18,432"
-std::string with_commas(dim_t number) {
-  const std::string digits = format_text("{}", number);
-  std::string text;
-  for (std::size_t at = 0; at < digits.size(); ++at) {
-    if (at > 0 && (digits.size() - at) % 3 == 0) text += ',';
-    text += digits[at];
-  }
-  return text;
 }
 
 // weights: [..., q_tokens, kv_tokens]: may some query look at nothing?

@@ -9,6 +9,7 @@
 #include "cephalo/attention/engine/looks.h"
 #include "cephalo/attention/reference/dropout.h"
 #include "cephalo/attention/reference/reference.h"
+#include "cephalo/core/rows.h"
 
 namespace cephalo {
 namespace {
@@ -26,12 +27,10 @@ Tensor all_weights(const AttendProblem& problem, const TensorView& lse) {
   Tensor weights = attend_reference(scoring).scores;
   const dim_t kv_tokens = problem.k.dim(2);
   T* row = weights.mutable_data_as<T>();
-  const Strides& s = lse.strides();
   for (dim_t b = 0; b < problem.q.dim(0); ++b) {
     for (dim_t h = 0; h < problem.q.dim(1); ++h) {
       for (dim_t i = 0; i < problem.q.dim(2); ++i, row += kv_tokens) {
-        const auto reference =
-            static_cast<double>(lse.data_as<T>()[b * s[0] + h * s[1] + i * s[2]]);
+        const auto reference = static_cast<double>(lse.data_as<T>()[row_offset(lse, b, h, i)]);
         const bool saw_nothing = reference == -std::numeric_limits<double>::infinity();
         double sum = 0.0;
         for (dim_t j = 0; j < kv_tokens; ++j) {

@@ -59,9 +59,7 @@ void save(const Picture& self, const std::filesystem::path& path, bool replace) 
           path.string());
   const WithoutGil released;
   const std::string bytes = as_svg ? self.svg() : self.png();
-  AtomicFile file(path.string(), replace);
-  file.write(bytes.data(), bytes.size());
-  file.finish();
+  write_file(path.string(), bytes, replace);
 }
 
 }  // namespace
