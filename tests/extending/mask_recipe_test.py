@@ -24,7 +24,7 @@ from patching import apply
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PATCH = (ROOT / "tests/extending/stride.patch").read_text()
-FOLDERS = ("cephalo", "python", "tests")  # of the sources
+FOLDERS = ("cephalo", "docs", "python", "tests")  # of the sources
 PROGRAM = ("tests/mask/mask_test.cc", "tests/mask/mask_text_test.cc",
            "tests/attention/conformance_test.cc", "tests/attention/conformance_backward_test.cc",
            "tests/attention/place_test.cc")
