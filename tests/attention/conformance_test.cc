@@ -195,6 +195,33 @@ TEST_P(ConformanceTest, changing_a_hidden_token_changes_no_bit) {
   EXPECT_GE(pairs, wanted);
 }
 
+// Query 0 sees key 0 alone for a while, and its score is −inf: it has met a key and has no weight
+// yet. Its neighbours, which do not see that key, must not round as if another query were new.
+TEST_P(ConformanceTest, a_score_of_minus_infinity_changes_no_bit_of_others) {
+  constexpr dim_t kQueries = 24, kKeys = 40;
+  Tensor visible = Tensor::full({kQueries, kKeys}, 1, DType::u8);
+  visible.mutable_view().slice(1, 0, 1).fill(0);
+  visible.mutable_view()[0].slice(0, 0, 30).fill(0);
+  visible.set({0, 0}, 1);
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Tensor q = normal({kQueries, 32}, seed);
+    q.mutable_view()[0].fill(1.0);
+    const Tensor k = normal({kKeys, 32}, seed + 1), v = normal({kKeys, 3}, seed + 2);
+    Tensor other_k = Tensor::copy(k);
+    other_k.mutable_view()[0].fill(-std::numeric_limits<double>::infinity());
+    const AttendResult before = attend(q, k, v, keep(visible), options());
+    const AttendResult after = attend(q, other_k, v, keep(visible), options());
+    for (dim_t i = 1; i < kQueries; ++i) {
+      ASSERT_TRUE(same_bits(after.context[i], before.context[i])) << "query " << i;
+      ASSERT_EQ(after.lse.at({i}), before.lse.at({i})) << "query " << i;
+    }
+    // What came after −inf counts in full.
+    const AttendResult without =
+        attend(q.slice(0, 0, 1), k.slice(0, 30, kKeys), v.slice(0, 30, kKeys), {}, options());
+    ASSERT_NEAR(after.lse.at({0}), without.lse.at({0}), 1e-5);
+  }
+}
+
 TEST_P(ConformanceTest, a_hidden_query_is_zero_whatever_it_holds) {
   Tensor q = normal({1, 2, 6, 4}, 1);
   const Tensor k = normal({1, 2, 6, 4}, 2);

@@ -137,8 +137,10 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   const auto seen = mask_of<T>(tile.seen, c);
   Vec<T> sum = hn::Zero(d);
   LargestScores<T> largest;
+  std::uint64_t visible = strip.visible == nullptr ? ~std::uint64_t{0} : 0;
   for (int r = 0; r < kRows; ++r) {
     largest.take(strip, Vec<T>{scores[r][0]}, r, c);
+    if (strip.visible != nullptr) visible |= strip.visible[r];
     T* weight = strip.weights + r * strip.width + offset;
     if (!begun) {
       Vec<T> now = exp2<T>(whole_score<true>(strip, Vec<T>{scores[r][0]}, before, r, c));
@@ -170,9 +172,18 @@ HWY_NOINLINE void move_references(const Strip<T>& strip, const KeyBlock<T>& bloc
   after.minus = hn::IfThenElse(sees, lower, before.minus);
   // A broken row is NaN from here on; with a finite reference it does not come here again.
   after.minus = hn::IfThenElse(broken, hn::Zero(d), after.minus);
+  // A lane that has met keys, all with scores of −inf, gets the lowest reference, which its first
+  // finite score leaves. Were it new again in the next strip, its neighbours would be weighed by
+  // column there and round differently: they would tell what a key holds that they do not see. With
+  // a bias it stays new, because base 2 has no room for scores near the lowest reference.
+  const auto waits = has_bias
+                         ? hn::Gt(infinity, infinity)
+                         : hn::AndNot(hn::Or(seen, hn::Or(sees, broken)), mask_of<T>(visible, c));
+  after.minus =
+      hn::IfThenElse(waits, hn::Set(d, T(sizeof(T) == 4 ? __FLT_MAX__ : __DBL_MAX__)), after.minus);
   hn::StoreU(after.minus, d, tile.minus_reference + offset);
   tile.far = (tile.far & ~bits_of<T>(moves, c)) | bits_of<T>(becomes_far, c);
-  tile.seen |= bits_of<T>(hn::Or(sees, broken), c);
+  tile.seen |= bits_of<T>(hn::Or(waits, hn::Or(sees, broken)), c);
 
   Vec<T> factor =
       hn::IfThenElse(hn::And(sees, seen), factor_of_move(before, after), hn::Set(d, T(1)));
