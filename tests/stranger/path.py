@@ -19,11 +19,12 @@ MOST_COMMANDS = 9
 
 
 def documented(document, begin):
-    """The command of a document's shell blocks that begins so, without its comment."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL)
-    for line in "".join(blocks).splitlines():
-        if line.startswith(begin):
-            return re.sub(r"\s+#.*", "", line)
+    """The command that begins so, from a document's shell blocks or its prose, without its comment."""
+    text = (ROOT / document).read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for command in [*"".join(blocks).splitlines(), *re.findall(r"(?<!`)`([^`\n]+)`", text)]:
+        if command.startswith(begin):
+            return re.sub(r"\s+#.*", "", command)
     sys.exit(f"{document}: no command begins with '{begin}'")
 
 
@@ -44,7 +45,7 @@ def from_cpp():
         documented("README.md", "make demo"),
         documented("README.md", "cmake --install"),
         documented("README.md", 'cephalo look "Any text').replace("Any text of your own", OWN_TEXT),
-        "export PKG_CONFIG_PATH=~/.local/lib/pkgconfig",
+        documented("docs/install.md", "export PKG_CONFIG_PATH"),
         documented("docs/install.md", "c++ -std=c++20 my_program.cc"),
         "./my_program",
     ]
@@ -54,8 +55,8 @@ def from_python():
     return [
         f"git clone -q {ROOT} cephalo",
         "cd cephalo",
-        "make deps",
-        "python3 -m venv ~/venv",
+        documented("docs/install.md", "make deps"),
+        "python3 -m venv ~/venv",  # what every text on Python says, and Debian's pip insists on
         ". ~/venv/bin/activate",
         documented("README.md", "pip install ."),
         documented("README.md", "python -c").replace("Any text of your own", OWN_TEXT),
