@@ -156,7 +156,7 @@ int print_help(const Program& program) {
 }
 
 int run(int argc, char** argv) {
-  Program words("cephalo", "Multi-head attention that you can use, train and look into.",
+  Program words("cephalo", "Multi-head attention you can use, train and look inside.",
                 "cephalo " CEPHALO_VERSION);
   Command program = words.command();
   program.footer(

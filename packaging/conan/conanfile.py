@@ -16,7 +16,7 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 class Cephalo(ConanFile):
     name = "cephalo"
-    description = "Multi-head attention that you can use, train and look into"
+    description = "Multi-head attention you can use, train and look inside"
     license = "MIT"
     topics = ("attention", "transformer", "interpretability")
     package_type = "library"
