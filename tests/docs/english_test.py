@@ -49,8 +49,8 @@ HABITS = [
 ]
 PATTERNS = [(re.compile(wrong, re.IGNORECASE), instead) for wrong, _, instead in HABITS]
 LITERAL = re.compile(r'R"\((.*?)\)"|"((?:[^"\\\n]|\\.)+)"', re.DOTALL)
-# A list of old names, a notebook of measurements, and recipes that are being rewritten.
-LEFT_OUT = {"CHANGELOG.md", "results.md", "extending.md"}
+# A list of old names, and a notebook of measurements.
+LEFT_OUT = {"CHANGELOG.md", "results.md"}
 
 
 def found_in(text, where):
