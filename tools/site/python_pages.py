@@ -20,7 +20,8 @@ SECTIONS = {
     "models": ("Models", """Gpt GptCache GptGradients TrainPass Generated gpt_preset_names builtin_model
         builtin_tokenizer has_builtin_model sample_token Embedding embed_tokens LayerNorm Mlp"""),
     "training": ("Training", """Trainer Schedule learning_rate_at RunFolder TrainingHistory StepRecord
-        ValidationRecord checkpoint_summary cross_entropy adamw_step AdamWState sgd_step SgdState
+        ValidationRecord checkpoint_summary choose_recipe Recipe RowRecipe recipe_rows TrainRows RowSource
+        recipe_vocab_size cross_entropy adamw_step AdamWState sgd_step SgdState
         clip_gradient_norm"""),
     "look": ("Looking inside", """look TextLook HeadLook TokenLook TokenLink Look Recording LookReport LookProbe
         probe_for_look probe_heads probe_ids longest_probe ProbeScores head_metrics HeadMetrics Score head_labels
