@@ -4,6 +4,7 @@
 // models, training and pictures besides.
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/attend_second.h"
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/layer/gradients.h"
 #include "cephalo/attention/layer/layer_file.h"

@@ -3,6 +3,7 @@
 // Everything public.
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/attend_second.h"
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/layer/gradients.h"
 #include "cephalo/attention/layer/layer_file.h"

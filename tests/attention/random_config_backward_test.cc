@@ -83,24 +83,6 @@ std::string to_string(const Config& c, const MaskSpec& mask) {
       c.options.softcap.value_or(0.0), c.options.scale.value_or(0.0), c.options.dropout);
 }
 
-// The documented stream of dropout, pair by pair: docs/numerics.md.
-std::vector<bool> kept_pairs(const MaskExtent& e, const MaskSpec& mask, const AttendOptions& o) {
-  std::vector<bool> kept;
-  const auto word = [](dim_t n) { return static_cast<std::uint32_t>(n); };
-  for (dim_t b = 0; b < e.batch; ++b) {
-    for (dim_t h = 0; h < e.num_heads; ++h) {
-      for (dim_t i = 0; i < e.q_tokens; ++i) {
-        for (dim_t j = 0; j < e.kv_tokens; ++j) {
-          const auto words =
-              philox(o.seed, {word(j / 4), word(mask.position(b, i)), word(h), word(b)});
-          kept.push_back(words[static_cast<std::size_t>(j % 4)] >= o.dropout * 0x1p32);
-        }
-      }
-    }
-  }
-  return kept;
-}
-
 // Everything that goes into one backward pass.
 struct Inputs {
   Inputs(const Config& c, TorchGenerator& generator)
@@ -207,7 +189,7 @@ void check(const Config& c, const Inputs& in, Summary& summary) {
   pass.softcap = c.options.softcap.value_or(0.0);
   pass.dropout = c.options.dropout;
   pass.equal_qk = in.q.equal_numbers() && in.k.equal_numbers();
-  if (pass.dropout > 0.0) pass.kept = kept_pairs(c.extent, in.spec, c.options);
+  if (pass.dropout > 0.0) pass.kept = testing::kept_pairs(c.extent, in.spec, c.options);
   const PlainGradients plain = wide ? plain_backward<double>(pass) : plain_backward<float>(pass);
   const PlainGradients exact =
       wide ? plain_backward<long double>(pass) : plain_backward<double>(pass);

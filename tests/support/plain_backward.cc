@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "cephalo/core/random.h"
 #include "tests/support/dense.h"
 
 namespace cephalo::testing {
@@ -185,6 +186,23 @@ class PlainBackward {
 };
 
 }  // namespace
+
+std::vector<bool> kept_pairs(const MaskExtent& e, const MaskSpec& mask, const AttendOptions& o) {
+  std::vector<bool> kept;
+  const auto word = [](dim_t n) { return static_cast<std::uint32_t>(n); };
+  for (dim_t b = 0; b < e.batch; ++b) {
+    for (dim_t h = 0; h < e.num_heads; ++h) {
+      for (dim_t i = 0; i < e.q_tokens; ++i) {
+        for (dim_t j = 0; j < e.kv_tokens; ++j) {
+          const auto words =
+              philox(o.seed, {word(j / 4), word(mask.position(b, i)), word(h), word(b)});
+          kept.push_back(words[static_cast<std::size_t>(j % 4)] >= o.dropout * 0x1p32);
+        }
+      }
+    }
+  }
+  return kept;
+}
 
 template <typename T>
 PlainGradients plain_backward(const PlainPass& pass) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "cephalo/attention/attend.h"
 #include "tests/support/mask_spec.h"
 
 namespace cephalo::testing {
@@ -18,6 +19,10 @@ struct PlainPass {
   bool equal_qk = false;  // all products of a pair are the same number: roundings do not cancel
   std::vector<bool> kept = {};  // of all pairs; needed with dropout
 };
+
+// Which weights dropout keeps, pair by pair: the documented stream of docs/numerics.md.
+std::vector<bool> kept_pairs(const MaskExtent& extent, const MaskSpec& mask,
+                             const AttendOptions& options);
 
 struct PlainGradients {
   Tensor dq, dk, dv;

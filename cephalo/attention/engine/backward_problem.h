@@ -30,4 +30,26 @@ inline bool divides_by_sum(const AttendProblem& forward, double lse) {
   return std::isfinite(lse) && std::abs(lse) > 1024.0 && forward.mask.has_all_keys();
 }
 
+// What every function that differentiates asks of its arguments; `function` begins the message.
+// Tensors of the pass have q's type, which is k's and v's, float32 or float64, and the shapes of
+// attend's results. Without a gradient that comes back, dcontext and dlse are not looked at.
+enum class ComesBack { gradient, nothing };
+void check_pass(const AttendPass& pass, const TensorView& q, const TensorView& k,
+                const TensorView& v, ComesBack comes_back, const char* function);
+void check_like(const char* what, const TensorView& t, const TensorView& of, DType dtype,
+                const char* function);
+// One for each bias of the mask in that bias's shape, or none at all; `what` one is, and several.
+struct BiasWords {
+  const char* one;
+  const char* several;
+};
+template <typename View>
+void check_like_biases(const BiasWords& what, const std::vector<View>& given, const Mask& mask,
+                       DType dtype, const char* function);
+
+std::vector<TensorView> biases_of(const Mask& mask);
+
+// The same at rank 4 (lse and dlse: 3).
+AttendPass with_leading_ones(const AttendPass& pass);
+
 }  // namespace cephalo

@@ -31,6 +31,10 @@ bool has(const EngineEntry& entry, Job job) {
       return entry.row_sums != nullptr;
     case Job::scores:
       return entry.scores != nullptr;
+    case Job::tangent:
+      return entry.attend_tangent != nullptr;
+    case Job::second:
+      return entry.attend_second != nullptr;
   }
   return false;
 }
@@ -111,8 +115,8 @@ const EngineEntry& choose_scores_engine(const AttendProblem& problem, const char
 }
 
 const char* name(Job job) {
-  constexpr const char* kNames[] = {"attend",         "decode",   "backward", "weights",
-                                    "pooled_weights", "row_sums", "scores"};
+  constexpr const char* kNames[] = {"attend",   "decode", "backward", "weights", "pooled_weights",
+                                    "row_sums", "scores", "tangent",  "second"};
   return kNames[static_cast<int>(job)];
 }
 

@@ -6,12 +6,23 @@
 
 #include "cephalo/attention/engine/backward_problem.h"
 #include "cephalo/attention/engine/problem.h"
+#include "cephalo/attention/engine/second_problem.h"
 #include "cephalo/attention/weights.h"
 
 namespace cephalo {
 
 // What is asked of an engine. `decode` is attend against the keys of a cache.
-enum class Job { attend, decode, backward, weights, pooled_weights, row_sums, scores };
+enum class Job {
+  attend,
+  decode,
+  backward,
+  weights,
+  pooled_weights,
+  row_sums,
+  scores,
+  tangent,
+  second
+};
 const char* name(Job job);
 
 // One head of one sequence, seen from afar in cells × cells.
@@ -48,6 +59,10 @@ struct EngineEntry {
   bool (*writes_over_q)(const AttendProblem& problem) = nullptr;
   const char* (*runs_on)(DType dtype) = nullptr;  // "avx512", for plan
   bool textbook_layer = false;                    // a layer on it goes step by step too
+
+  // Forward mode, the problem's tangents alone; and second derivatives, tangents included.
+  void (*attend_tangent)(const SecondProblem& problem) = nullptr;
+  void (*attend_second)(const SecondProblem& problem) = nullptr;
 };
 
 // All of them, the most preferred first.

@@ -2,6 +2,7 @@
 
 #include "cephalo/attention/reference/reference.h"
 #include "cephalo/attention/reference/reference_backward.h"
+#include "cephalo/attention/reference/reference_second.h"
 #include "cephalo/attention/reference/weights.h"
 
 namespace cephalo {
@@ -52,6 +53,8 @@ const EngineEntry reference_engine{
     .attend_whole = attend_whole,
     .scratch = scratch,
     .textbook_layer = true,
+    .attend_tangent = attend_tangent_reference,
+    .attend_second = attend_second_reference,
 };
 
 }  // namespace cephalo

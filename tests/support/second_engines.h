@@ -1,0 +1,10 @@
+#pragma once
+
+#include "cephalo/attention/attend.h"
+
+namespace cephalo::testing {
+
+// The engines that have second derivatives and forward mode: each passes every test of them.
+inline constexpr Engine kSecondEngines[] = {Engine::reference};
+
+}  // namespace cephalo::testing
