@@ -195,17 +195,63 @@ struct KeyTile {
 template <typename In, typename Sum>
 struct BackwardKernels {
   // weights: [count rounded up to rows][width] = 2^(score − lse), 0 where hidden, before dropout.
-  // slopes: the same size, the slope of the softcap at each score; not touched without one.
+  // tanhs: the same size, tanh(score / softcap); not touched without one.
   void (*reweigh)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile,
-                  const TileMask<Sum>* mask, In* weights, Sum* slopes, StripColumns* strips);
-  // dscores: the same size = weights · (dcontext · v − delta) · slopes, 0 where hidden.
+                  const TileMask<Sum>* mask, In* weights, Sum* tanhs, StripColumns* strips);
+  // dscores: the same size = weights · (dcontext · v − delta) · (1 − tanhs²), 0 where hidden.
   // Dropout: drops from the gradient of weights, and then from weights, which dv needs.
   void (*differentiate)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile,
-                        const TileMask<Sum>* mask, const StripColumns* strips, const Sum* slopes,
+                        const TileMask<Sum>* mask, const StripColumns* strips, const Sum* tanhs,
                         In* weights, In* dscores);
   // dq: [count rounded up to rows][key_stride] += dscores · k
   void (*add_dq)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile,
                  const TileMask<Sum>* mask, const StripColumns* strips, const In* dscores, Sum* dq);
+};
+
+// Second derivatives, and forward mode: how things move along a direction. A moving thing's name
+// begins with t, the direction of an input with u.
+
+// The direction, packed as the block of queries and the tile of keys are.
+template <typename In, typename Sum>
+struct TileDirection {
+  const In* uq;             // [count / rows][head_dim][rows]
+  const In* ukeys;          // [head_dim][width], times scale · log2(e)
+  const In* uvalues;        // [v_dim][width]
+  const Sum* tbias;         // [count][width], the sum of all biases' directions; null: none moves
+  const Sum* minus_tlse;    // a number a query; tlse = Σ weights · tscores
+  const Sum* minus_tdelta;  // tdelta = Σ dcontext · tcontext
+};
+
+// A number for every pair of a block and a tile, each [count rounded up to rows][width].
+template <typename In, typename Sum>
+struct PairTile {
+  const StripColumns* strips;  // as reweigh left them
+  const In* weights;           // before dropout
+  const Sum* tanhs;            // with a softcap
+  In* tweights;
+  Sum* tslopes;  // with a softcap: how its slope moves
+  In* dscores;
+  In* tdscores;
+};
+
+template <typename In, typename Sum>
+struct SecondKernels {
+  // tweights = weights · (tscores − tlse), 0 where hidden, before dropout; and tslopes.
+  // tscores = (scale · (uq · k + q · uk)) · slope of the softcap + tbias
+  void (*move_weights)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile,
+                       const TileMask<Sum>* mask, const TileDirection<In, Sum>& along,
+                       const PairTile<In, Sum>& pairs);
+  // dscores as BackwardKernels::differentiate has them, and how they move, 0 where hidden.
+  // Drops nothing from weights and tweights.
+  void (*differentiate)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile,
+                        const TileMask<Sum>* mask, const TileDirection<In, Sum>& along,
+                        const PairTile<In, Sum>& pairs);
+  // sums[r] += the numbers of row r, over the keys that are there.
+  void (*add_rows)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile,
+                   const StripColumns* strips, const In* numbers, double* sums);
+  // What dropout does to a number for every pair; a mask without it: nothing.
+  void (*drop)(const QueryBlock<In, Sum>& block, const KeyTile<In>& tile, const TileMask<Sum>* mask,
+               const StripColumns* strips, In* numbers);
 };
 
 // C += A B for a block of A's rows and one panel of B's columns.

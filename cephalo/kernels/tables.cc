@@ -51,6 +51,12 @@ const BackwardKernels<In, Sum>* backward_kernels(Isa isa) {
 }
 
 template <typename In, typename Sum>
+const SecondKernels<In, Sum>* second_kernels(Isa isa) {
+  using Table = SecondKernels<In, Sum>;
+  return find_table<In, Table>(isa, [](Isa each, auto* to) { add_second_kernels(each, to); });
+}
+
+template <typename In, typename Sum>
 const GemmKernels<In, Sum>* gemm_kernels(Isa isa) {
   using Table = GemmKernels<In, Sum>;
   return find_table<In, Table>(isa, [](Isa each, auto* to) { add_gemm_kernels(each, to); });
@@ -88,6 +94,9 @@ template const AttendKernels<BFloat16, float>* attend_kernels(Isa isa);
 template const BackwardKernels<float, float>* backward_kernels(Isa isa);
 template const BackwardKernels<double, double>* backward_kernels(Isa isa);
 template const BackwardKernels<BFloat16, float>* backward_kernels(Isa isa);
+template const SecondKernels<float, float>* second_kernels(Isa isa);
+template const SecondKernels<double, double>* second_kernels(Isa isa);
+template const SecondKernels<BFloat16, float>* second_kernels(Isa isa);
 template const GemmKernels<float, float>* gemm_kernels(Isa isa);
 template const GemmKernels<double, double>* gemm_kernels(Isa isa);
 template const GemmKernels<BFloat16, float>* gemm_kernels(Isa isa);

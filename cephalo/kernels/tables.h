@@ -18,6 +18,8 @@ const AttendKernels<In, Sum>* attend_kernels(Isa isa);
 template <typename In, typename Sum>
 const BackwardKernels<In, Sum>* backward_kernels(Isa isa);
 template <typename In, typename Sum>
+const SecondKernels<In, Sum>* second_kernels(Isa isa);
+template <typename In, typename Sum>
 const GemmKernels<In, Sum>* gemm_kernels(Isa isa);
 
 // What has no products of matrices; T is float or double.
@@ -38,6 +40,8 @@ void add_pack_kernels(Isa isa, AttendKernels<float, float>* table);
 void add_pack_kernels(Isa isa, AttendKernels<double, double>* table);
 void add_backward_kernels(Isa isa, BackwardKernels<float, float>* table);
 void add_backward_kernels(Isa isa, BackwardKernels<double, double>* table);
+void add_second_kernels(Isa isa, SecondKernels<float, float>* table);
+void add_second_kernels(Isa isa, SecondKernels<double, double>* table);
 void add_gemm_kernels(Isa isa, GemmKernels<float, float>* table);
 void add_gemm_kernels(Isa isa, GemmKernels<double, double>* table);
 void add_decode_kernels(Isa isa, DecodeKernels<float>* table);

@@ -1,5 +1,5 @@
 // The suite that second derivatives and forward mode of every engine pass: all masks, what is
-// hidden, symmetry, bits.
+// hidden, symmetry, bits, memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "cephalo/core/views.h"
 #include "tests/support/bounds.h"
 #include "tests/support/mask_spec.h"
+#include "tests/support/memory.h"
 #include "tests/support/plain_second.h"
 #include "tests/support/random_config.h"
 #include "tests/support/second_engines.h"
@@ -445,6 +446,31 @@ TEST_P(ConformanceSecondTest, the_tangent_alone_has_the_same_bits) {
   const AttendTangents t =
       attend_tangent({r.context, r.lse, {}, {}}, pass.q, pass.k, pass.v, pass.along(), mask, with);
   EXPECT_TRUE(same_bits(t.tcontext, h.hdcontext) && same_bits(t.tlse, h.hdlse));
+}
+
+TEST(SecondMemoryTest, second_derivatives_over_8192_tokens_need_less_than_16_mib) {
+  const MaskExtent e{1, 2, 8192, 8192};
+  const SecondPass pass(e, 2, 16, 16, 1, DType::f32);
+  const AttendOptions with{.return_lse = true, .require = Engine::fused, .threads = 2};
+  const AttendResult r = pass.forward(causal(), with);
+  const auto like = [](const Tensor& t) { return Tensor::full(t.shape(), 1.0); };
+  Tensor hq = like(pass.q), hk = like(pass.k), hv = like(pass.v);
+  Tensor hdcontext = like(r.context), hdlse = like(r.lse);
+  const double extra = testing::extra_mib([&] {
+    attend_second_into({hq, hk, hv, hdcontext, hdlse}, {r.context, r.lse, pass.dcontext, pass.dlse},
+                       pass.q, pass.k, pass.v, pass.along(), causal(), with);
+  });
+  testing::report(format_text(
+      "8,192 tokens x 2 heads x 16, causal, second derivatives on 2 threads: {:.1f} MiB besides "
+      "tensors and results",
+      extra));
+  EXPECT_LT(extra, 16.0);
+  EXPECT_TRUE(all_finite(hq) && all_finite(hk) && all_finite(hv));
+  // The first query sees one key: of its score lse alone knows, and is it.
+  const double of_score = 0.25 * pass.dlse.at({0, 1, 0});
+  for (dim_t d = 0; d < 16; ++d) {
+    EXPECT_NEAR(hq.at({0, 1, 0, d}), of_score * pass.uk.at({0, 1, 0, d}), 1e-5);
+  }
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ struct Problem {
             broadcast_layout<T>(s.queries, s.v_dim, attend.rows,
                                 [&](dim_t i, dim_t d) { return dcontext[i * s.v_dim + d]; })),
         weights(padded * width),
-        slopes(padded * width),
+        tanhs(padded * width),
         dscores(padded * width),
         dq(padded * key_stride, numbers),
         strips(padded / attend.rows) {
@@ -63,7 +63,7 @@ struct Problem {
     return {k.data(), v.data(), key_rows.data(), key_stride, sizes.keys, sizes.columns, finite};
   }
   bool fences_stand() const {
-    return weights.fences_stand() && slopes.fences_stand() && dscores.fences_stand() &&
+    return weights.fences_stand() && tanhs.fences_stand() && dscores.fences_stand() &&
            dq.fences_stand() && strips.fences_stand();
   }
   // Each pair of a query and a key that is there, and whether a kernel had to look at it.
@@ -89,18 +89,18 @@ struct Problem {
   Guarded<T> q, dcontext;     // [queries][head_dim], [queries][v_dim]
   Guarded<T> k, v, key_rows;  // as in KeyTile
   Guarded<T> minus_lse, minus_delta, packed_q, packed_dcontext;
-  Guarded<T> weights, slopes, dscores, dq;
+  Guarded<T> weights, tanhs, dscores, dq;
   Guarded<StripColumns> strips;
 };
 
-// weights = 2^(score − lse), 0 where hidden; slopes = 1 − tanh².
+// weights = 2^(score − lse), 0 where hidden; tanhs = tanh(score / softcap).
 template <typename T>
 void check_reweigh(Problem<T>& p) {
   constexpr double kEpsilon = std::numeric_limits<T>::epsilon();
-  p.kernels.reweigh(p.block(), p.tile(), p.masked.mask(), p.weights.data(), p.slopes.data(),
+  p.kernels.reweigh(p.block(), p.tile(), p.masked.mask(), p.weights.data(), p.tanhs.data(),
                     p.strips.data());
   ASSERT_TRUE(p.fences_stand());
-  ASSERT_TRUE(p.masked.has_softcap() || p.slopes.untouched(0, p.slopes.count()));
+  ASSERT_TRUE(p.masked.has_softcap() || p.tanhs.untouched(0, p.tanhs.count()));
   p.for_pairs([&](dim_t i, dim_t x) {
     const T found = p.weights[i * p.width + x];
     if (!p.masked.sees(i, x)) {
@@ -118,19 +118,19 @@ void check_reweigh(Problem<T>& p) {
     ASSERT_NEAR(double{found}, weight, weight * (2 * kExp2Error<T> + exponent))
         << "query " << i << ", key " << x;
     if (p.masked.has_softcap()) {
-      const double capped = std::tanh(dot.value() / 5.0);
-      ASSERT_NEAR(double{p.slopes[i * p.width + x]}, 1.0 - capped * capped,
-                  2 * kTanhError<T> + 4 * kEpsilon + dot.as<T>().error);
+      ASSERT_NEAR(double{p.tanhs[i * p.width + x]}, std::tanh(dot.value() / 5.0),
+                  kTanhError<T> + 2 * kEpsilon + dot.as<T>().error);
     }
   });
 }
 
-// dscores = weights · (dropped dcontext · v − delta) · slopes, 0 where hidden; then weights drop.
+// dscores = weights · (dropped dcontext · v − delta) · (1 − tanhs²), 0 where hidden; then weights
+// drop.
 template <typename T>
 void check_differentiate(Problem<T>& p) {
   constexpr double kEpsilon = std::numeric_limits<T>::epsilon();
   const Guarded<T> before = p.weights;
-  p.kernels.differentiate(p.block(), p.tile(), p.masked.mask(), p.strips.data(), p.slopes.data(),
+  p.kernels.differentiate(p.block(), p.tile(), p.masked.mask(), p.strips.data(), p.tanhs.data(),
                           p.weights.data(), p.dscores.data());
   ASSERT_TRUE(p.fences_stand());
   p.for_pairs([&](dim_t i, dim_t x) {
@@ -146,7 +146,8 @@ void check_differentiate(Problem<T>& p) {
     for (dim_t d = 0; d < p.sizes.v_dim; ++d) {
       dweight.add(double{p.dcontext[i * p.sizes.v_dim + d]}, double{p.v[d * p.width + x]});
     }
-    const double slope = p.masked.has_softcap() ? double{p.slopes[at]} : 1.0;
+    const double tanh = p.masked.has_softcap() ? double{p.tanhs[at]} : 0.0;
+    const double slope = 1.0 - tanh * tanh;
     const double minus_delta = double{p.minus_delta[i]};
     const double expected = weight * (kept * dweight.value() + minus_delta) * slope;
     const double bound =
@@ -242,7 +243,7 @@ TYPED_TEST(BackwardKernelsTest, far_rows_are_subtracted_in_natural_units) {
   mask.bias = bias.data();
   QueryBlock<T, T> block = p.block();
   block.far = far.data();
-  p.kernels.reweigh(block, p.tile(), &mask, p.weights.data(), p.slopes.data(), p.strips.data());
+  p.kernels.reweigh(block, p.tile(), &mask, p.weights.data(), p.tanhs.data(), p.strips.data());
   for (dim_t i = 0; i < 3; ++i) {
     for (dim_t x = 0; x < p.width; ++x) {
       EXPECT_NEAR(double{p.weights[i * p.width + x]}, std::exp(-static_cast<double>(x)), 1e-6);

@@ -20,6 +20,7 @@ void expect_tables_where_multiplied() {
     const bool there = runs_here(isa) && multiplies(isa, DTypeOf<In>::value);
     EXPECT_EQ((attend_kernels<In, Sum>(isa) != nullptr), there) << name(isa);
     EXPECT_EQ((backward_kernels<In, Sum>(isa) != nullptr), there) << name(isa);
+    EXPECT_EQ((second_kernels<In, Sum>(isa) != nullptr), there) << name(isa);
     EXPECT_EQ((gemm_kernels<In, Sum>(isa) != nullptr), there) << name(isa);
   }
 }
@@ -45,6 +46,7 @@ TEST(TablesTest, bfloat16_has_no_multiply_of_its_own_yet) {
   for (const Isa isa : available_isas()) {
     EXPECT_EQ((attend_kernels<BFloat16, float>(isa)), nullptr) << name(isa);
     EXPECT_EQ((backward_kernels<BFloat16, float>(isa)), nullptr) << name(isa);
+    EXPECT_EQ((second_kernels<BFloat16, float>(isa)), nullptr) << name(isa);
     EXPECT_EQ((gemm_kernels<BFloat16, float>(isa)), nullptr) << name(isa);
   }
   EXPECT_EQ(isa_for<BFloat16>(), isa_for<float>());

@@ -3,6 +3,7 @@
 #include "cephalo/attention/fused/decode.h"
 #include "cephalo/attention/fused/fused.h"
 #include "cephalo/attention/fused/fused_backward.h"
+#include "cephalo/attention/fused/fused_second.h"
 #include "cephalo/attention/fused/weights.h"
 #include "cephalo/core/cpu.h"
 
@@ -46,6 +47,8 @@ const EngineEntry fused_engine{
     .scratch = scratch,
     .writes_over_q = writes_over_q,
     .runs_on = runs_on,
+    .attend_tangent = attend_tangent_fused,
+    .attend_second = attend_second_fused,
 };
 
 }  // namespace cephalo

@@ -2,14 +2,12 @@
 
 #include <numbers>
 
-#include "cephalo/core/parallel.h"
 #include "cephalo/core/views.h"
 
 namespace cephalo {
 namespace {
 
-// Tiles of keys that share each packed block of queries: as many as stay in the L2 cache.
-constexpr dim_t kChunkTiles = 16;
+// Of the tiles of a chunk: a part of the L2 cache.
 constexpr dim_t kChunkBytes = 640 << 10;
 // Chunks of all sequences and heads together that are wanted at least: work for many cores. A
 // constant, since the order of sums in dq depends on it.
@@ -55,22 +53,18 @@ FusedBackward<T>::FusedBackward(const BackwardProblem& problem)
 }
 
 template <typename T>
-void FusedBackward<T>::run() {
+void FusedBackward<T>::prepare() {
   look_at_rows();
   find_key_ranges();
   measure_large_rows();
+}
+
+template <typename T>
+void FusedBackward<T>::run() {
+  prepare();
   if (chunks_ == 0) write_zero_dq();
-  const dim_t rows = batch_ * num_heads_ * blocks_;
-  turns_ = std::make_unique<std::atomic<dim_t>[]>(static_cast<std::size_t>(rows));
-  // The longest first, under a causal mask; and all heads before the next chunk, so that turns
-  // come without waiting where there are many heads.
-  const dim_t pairs = batch_ * num_kv_heads_;
-  const Region region{
-      .pieces = chunks_ * pairs, .flops = flops() / kFusedSpeed, .scratch_bytes = scratch_bytes()};
-  parallel_for(region, [&](dim_t piece, std::byte* scratch) {
-    const dim_t pair = piece % pairs;
-    run_chunk({pair / num_kv_heads_, pair % num_kv_heads_, piece / pairs}, scratch);
-  });
+  for_chunks(scratch_bytes(),
+             [&](const Chunk& chunk, std::byte* memory) { run_chunk(chunk, memory); });
   for (const MutableTensorView& dbias : out_.dbias) {
     if (dbias.numel() == 0) continue;
     fill_zero(dbias);
@@ -93,7 +87,7 @@ typename FusedBackward<T>::Scratch FusedBackward<T>::divide(Arena& arena) const 
   s.far = arena.take<std::uint8_t>(kQTile);
   s.weights = arena.take<T>(kQTile * width_);
   s.dscores = arena.take<T>(kQTile * width_);
-  s.slopes = arena.take<T>(f_.options.softcap ? kQTile * width_ : 0);
+  s.tanhs = arena.take<T>(f_.options.softcap ? kQTile * width_ : 0);
   s.dq = arena.take<T>(kQTile * key_stride_);
   s.factor = arena.take<T>(width_);
   s.tiles = arena.take<T>(chunk_tiles_ * tile_numbers());
@@ -170,32 +164,9 @@ void FusedBackward<T>::run_chunk(const Chunk& chunk, std::byte* memory) const {
   Arena arena(memory);
   const Scratch scratch = divide(arena);
   TileMaskBuilder<T, Lanes::keys> masks(f_, kernels_, scratch.mask);
-  Keys tiles[kChunkTiles];
-  const dim_t first = chunk.number * chunk_tiles_;
-  const dim_t count = std::min(chunk_tiles_, static_cast<dim_t>(tiles_.size()) - first);
-  for (dim_t t = 0; t < count; ++t) {
-    tiles[t] =
-        pack_tile(chunk.b, chunk.kv_head, first + t, scratch.tiles + t * tile_numbers(), scratch);
-  }
-  const dim_t j = tile_begin(first);
-  const dim_t j_end = tile_begin(first + count);
-  for (dim_t h = chunk.kv_head * group_; h < (chunk.kv_head + 1) * group_; ++h) {
-    for (dim_t n = blocks_ - 1; n >= 0; --n) {
-      const auto& range = range_of(chunk.b, n);
-      if (range.begin >= range.end) {
-        if (chunk.number == 0) write_dq(chunk.b, h, n * kQTile, nullptr, false);
-        continue;
-      }
-      if (range.end <= j || j_end <= range.begin) continue;
-      Block block = start_block(h, n * kQTile, scratch);
-      std::fill(scratch.dq, scratch.dq + kQTile * key_stride_, T{0});
-      for (dim_t t = 0; t < count; ++t) {
-        add_pair(chunk.b, block, tiles[t], masks, scratch);
-      }
-      take_turn(chunk, h, n, scratch.dq);
-    }
-  }
-  for (dim_t t = 0; t < count; ++t) finish_tile(chunk.b, chunk.kv_head, tiles[t], scratch);
+  walk_chunk(chunk, scratch, [&](Block& block, const Keys& tile, dim_t) {
+    add_pair(chunk.b, block, tile, masks, scratch);
+  });
 }
 
 template <typename T>
@@ -209,10 +180,10 @@ void FusedBackward<T>::add_pair(dim_t b, Block& block, const Keys& tile,
   if (!block.packed) pack_block(b, block, s);
   const kernels::TileMask<T>* mask = answer == Tile::visible ? nullptr : &built;
   // weights = 2^(scores − lse) ⇐ q, k, lse
-  backward_.reweigh(block.queries, tile.keys, mask, s.weights, s.slopes, s.strips);
+  backward_.reweigh(block.queries, tile.keys, mask, s.weights, s.tanhs, s.strips);
   normalize(block, tile, s.weights);
   // dscores = weights · (dcontext vᵀ − delta)
-  backward_.differentiate(block.queries, tile.keys, mask, s.strips, s.slopes, s.weights, s.dscores);
+  backward_.differentiate(block.queries, tile.keys, mask, s.strips, s.tanhs, s.weights, s.dscores);
   // dv += weightsᵀ dcontext
   const kernels::QueryTile<T, T> dv = gathering(tile.dv, tile.keys.columns);
   kernels_.gather(block.dcontext_values, dv, mask, s.weights, s.strips);

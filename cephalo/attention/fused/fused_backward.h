@@ -11,6 +11,7 @@
 #include "cephalo/attention/fused/memory.h"
 #include "cephalo/attention/fused/tile_mask.h"
 #include "cephalo/attention/fused/tiles.h"
+#include "cephalo/core/parallel.h"
 #include "cephalo/core/rows.h"
 #include "cephalo/kernels/tables.h"
 
@@ -38,7 +39,7 @@ class FusedBackward {
   explicit FusedBackward(const BackwardProblem& problem);
   void run();
 
- private:
+ protected:
   struct Chunk {
     dim_t b, kv_head;
     dim_t number;
@@ -69,7 +70,7 @@ class FusedBackward {
     T *q_values, *dcontext_values;  // values layout
     T *minus_lse, *minus_delta;     // [kQTile]
     std::uint8_t* far;              // [kQTile]
-    T *weights, *dscores, *slopes;  // [kQTile][width]
+    T *weights, *dscores, *tanhs;   // [kQTile][width]
     T* dq;                          // [kQTile][key_stride]
     T* factor;                      // [width]
     T* tiles;
@@ -90,6 +91,9 @@ class FusedBackward {
   dim_t tile_begin(dim_t t) const {
     return t < static_cast<dim_t>(tiles_.size()) ? tiles_[static_cast<std::size_t>(t)].begin
                                                  : kv_tokens_;
+  }
+  dim_t tiles_of(const Chunk& chunk) const {
+    return std::min(chunk_tiles_, static_cast<dim_t>(tiles_.size()) - chunk.number * chunk_tiles_);
   }
   dim_t block_end(dim_t i) const { return std::min(i + kQTile, q_tokens_); }
 
@@ -129,6 +133,18 @@ class FusedBackward {
     return ranges_[static_cast<std::size_t>(b * blocks_ + n)];
   }
 
+  // What is known before tiles are looked at.
+  void prepare();
+
+  // Calls body(chunk, scratch) for each chunk; `scratch` is bytes for one thread.
+  template <typename Body>
+  void for_chunks(std::size_t scratch, const Body& body);
+
+  // A chunk's pairs of blocks and tiles, each block's part of dq added in its turn, and its tiles
+  // written: add(block, tile, t), the t-th tile of the chunk.
+  template <typename Add>
+  void walk_chunk(const Chunk& chunk, const Scratch& s, const Add& add) const;
+
   void run_chunk(const Chunk& chunk, std::byte* memory) const;
 
   // A tile for `gather`, which knows nothing of references.
@@ -158,17 +174,24 @@ class FusedBackward {
 
   void finish_tile(dim_t b, dim_t kv_head, const Keys& tile, const Scratch& s) const;
 
+  // One block of queries against the tiles [t, t_end) of keys: a part of what a bias's gradient is
+  // the sum of.
+  struct BiasPart {
+    dim_t b, h, n;
+    dim_t t, t_end;
+  };
   // dbias = dscores, summed over the axes along which the bias was repeated. A pass of its own,
   // since a piece must own what it adds to: tiles are computed anew, for each piece of dbias over
-  // the batches and heads that share it, in index order.
+  // the batches and heads that share it, in index order. add(part, scratch) is to add a part.
+  template <typename Add>
+  void for_bias_parts(const MutableTensorView& dbias, std::size_t scratch, const Add& add) const;
+
   void differentiate_bias(const MutableTensorView& dbias) const;
+  void add_dbias(const BiasPart& part, const MutableTensorView& dbias, const Scratch& s) const;
 
-  // The part of one block of queries and the tiles [t, t_end) of keys.
-  void add_dbias(dim_t b, dim_t h, dim_t n, dim_t t, dim_t t_end, const MutableTensorView& dbias,
-                 const Scratch& s) const;
-
-  void sum_dscores(dim_t b, const Block& block, const Keys& tile, const Scratch& s,
-                   const MutableTensorView& dbias) const;
+  // dbias += a number for every pair
+  void sum_pairs(dim_t b, const Block& block, const Keys& tile, const kernels::StripColumns* strips,
+                 const T* pairs, const MutableTensorView& dbias) const;
 
   const AttendProblem& f_;
   const AttendPass& pass_;
@@ -193,6 +216,83 @@ class FusedBackward {
   std::vector<BoundMask::KeyRange> ranges_;      // [batch, blocks]
   std::unique_ptr<std::atomic<dim_t>[]> turns_;  // [batch, num_heads, blocks]
 };
+
+// Tiles of keys that share each packed block of queries: as many as stay in the L2 cache.
+inline constexpr dim_t kChunkTiles = 16;
+
+template <typename T>
+template <typename Body>
+void FusedBackward<T>::for_chunks(std::size_t scratch, const Body& body) {
+  const dim_t rows = batch_ * num_heads_ * blocks_;
+  turns_ = std::make_unique<std::atomic<dim_t>[]>(static_cast<std::size_t>(rows));
+  // The longest first, under a causal mask; and all heads before the next chunk, so that turns
+  // come without waiting where there are many heads.
+  const dim_t pairs = batch_ * num_kv_heads_;
+  const Region region{
+      .pieces = chunks_ * pairs, .flops = flops() / kFusedSpeed, .scratch_bytes = scratch};
+  parallel_for(region, [&](dim_t piece, std::byte* memory) {
+    const dim_t pair = piece % pairs;
+    body(Chunk{pair / num_kv_heads_, pair % num_kv_heads_, piece / pairs}, memory);
+  });
+}
+
+template <typename T>
+template <typename Add>
+void FusedBackward<T>::walk_chunk(const Chunk& chunk, const Scratch& s, const Add& add) const {
+  Keys tiles[kChunkTiles];
+  const dim_t first = chunk.number * chunk_tiles_;
+  const dim_t count = tiles_of(chunk);
+  for (dim_t t = 0; t < count; ++t) {
+    tiles[t] = pack_tile(chunk.b, chunk.kv_head, first + t, s.tiles + t * tile_numbers(), s);
+  }
+  const dim_t j = tile_begin(first);
+  const dim_t j_end = tile_begin(first + count);
+  for (dim_t h = chunk.kv_head * group_; h < (chunk.kv_head + 1) * group_; ++h) {
+    for (dim_t n = blocks_ - 1; n >= 0; --n) {
+      const auto& range = range_of(chunk.b, n);
+      if (range.begin >= range.end) {
+        if (chunk.number == 0) write_dq(chunk.b, h, n * kQTile, nullptr, false);
+        continue;
+      }
+      if (range.end <= j || j_end <= range.begin) continue;
+      Block block = start_block(h, n * kQTile, s);
+      std::fill(s.dq, s.dq + kQTile * key_stride_, T{0});
+      for (dim_t t = 0; t < count; ++t) add(block, tiles[t], t);
+      take_turn(chunk, h, n, s.dq);
+    }
+  }
+  for (dim_t t = 0; t < count; ++t) finish_tile(chunk.b, chunk.kv_head, tiles[t], s);
+}
+
+template <typename T>
+template <typename Add>
+void FusedBackward<T>::for_bias_parts(const MutableTensorView& dbias, std::size_t scratch,
+                                      const Add& add) const {
+  constexpr dim_t kTiles = 8;  // of keys in one piece
+  const auto all_tiles = static_cast<dim_t>(tiles_.size());
+  const dim_t key_groups = dbias.dim(3) == 1 ? 1 : (all_tiles + kTiles - 1) / kTiles;
+  const dim_t q_groups = dbias.dim(2) == 1 ? 1 : blocks_;
+  const dim_t per_group = dbias.dim(3) == 1 ? all_tiles : kTiles;
+  const dim_t blocks = dbias.dim(2) == 1 ? blocks_ : 1;
+  const dim_t batch = batch_ / dbias.dim(0);
+  const dim_t heads = num_heads_ / dbias.dim(1);
+  const Region region{.pieces = dbias.dim(0) * dbias.dim(1) * q_groups * key_groups,
+                      .flops = flops() / kFusedSpeed,
+                      .scratch_bytes = scratch};
+  parallel_for(region, [&](dim_t piece, std::byte* memory) {
+    const dim_t tile = piece % key_groups * per_group;
+    const dim_t block = piece / key_groups % q_groups * blocks;
+    const dim_t head = piece / key_groups / q_groups % dbias.dim(1) * heads;
+    const dim_t b = piece / key_groups / q_groups / dbias.dim(1) * batch;
+    for (dim_t each = 0; each < batch * heads; ++each) {
+      for (dim_t n = block; n < block + blocks; ++n) {
+        add(BiasPart{b + each / heads, head + each % heads, n, tile,
+                     std::min(tile + per_group, all_tiles)},
+            memory);
+      }
+    }
+  });
+}
 
 // In tiles, in memory linear in tokens.
 void attend_backward_fused(const BackwardProblem& problem);

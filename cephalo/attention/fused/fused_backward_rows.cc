@@ -84,11 +84,11 @@ void FusedBackward<T>::measure_block(dim_t b, dim_t h, dim_t n, const Scratch& s
     if (!block.packed) pack_block(b, block, s);
     std::fill(s.minus_delta, s.minus_delta + kQTile, T{0});
     const Keys tile = pack_tile(b, h / group_, t, s.tiles, s);
-    backward_.reweigh(block.queries, tile.keys, &mask, s.weights, s.slopes, s.strips);
+    backward_.reweigh(block.queries, tile.keys, &mask, s.weights, s.tanhs, s.strips);
     add_rows(block, tile, s.strips, s.weights, sums);
     // weights · dweights: the gradient of capped scores, were delta 0
     mask.softcap = T(0);
-    backward_.differentiate(block.queries, tile.keys, &mask, s.strips, s.slopes, s.weights,
+    backward_.differentiate(block.queries, tile.keys, &mask, s.strips, s.tanhs, s.weights,
                             s.dscores);
     add_rows(block, tile, s.strips, s.dscores, deltas);
   }

@@ -6,35 +6,12 @@
 #include <hwy/foreach_target.h>
 
 #include "cephalo/kernels/cpu/dispatch.h"
+#include "cephalo/kernels/cpu/query_strip-inl.h"
 #include "cephalo/kernels/cpu/simd-inl.h"
 #include "cephalo/kernels/tables.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace cephalo::kernels::HWY_NAMESPACE {
-
-// One strip: kRows queries against the tile of keys.
-template <typename T>
-struct QueryStrip {
-  dim_t query;  // number of its first query in the block
-  dim_t width;
-  const TileMask<T>* mask;
-  const std::uint64_t* visible;  // [kRows], null: all
-  const std::uint8_t* far;       // [kRows], null: none
-};
-
-template <typename T>
-HWY_INLINE QueryStrip<T> strip_at(dim_t query, const QueryBlock<T, T>& block,
-                                  const KeyTile<T>& tile, const TileMask<T>* mask) {
-  const bool bits = mask != nullptr && mask->visible != nullptr;
-  return {query, tile.columns * kLanes<T>, mask, bits ? mask->visible + query : nullptr,
-          block.far == nullptr ? nullptr : block.far + query};
-}
-
-template <typename T>
-HWY_INLINE Vec<T> only_visible(const QueryStrip<T>& strip, int r, int c, Vec<T> x) {
-  if (strip.visible == nullptr) return x;
-  return hn::IfThenElseZero(mask_of<T>(strip.visible[r], c), x);
-}
 
 template <typename T>
 HWY_INLINE Vec<T> bias_of(const QueryStrip<T>& strip, int r, int c) {
@@ -69,7 +46,7 @@ HWY_INLINE Vec<T> whole_score(const QueryStrip<T>& strip, Vec<T> score, T minus_
 // Weights of a strip in which a bias, alibi or a softcap applies, from scores that were stored.
 template <typename T>
 HWY_NOINLINE void reweigh_stored(const QueryStrip<T>& strip, StripColumns columns,
-                                 const T* minus_lse, T* weights, T* slopes) {
+                                 const T* minus_lse, T* weights, T* tanhs) {
   const Tag<T> d;
   const T softcap = strip.mask->softcap;
   for (int r = 0; r < kRows; ++r) {
@@ -79,7 +56,7 @@ HWY_NOINLINE void reweigh_stored(const QueryStrip<T>& strip, StripColumns column
       if (softcap != T(0)) {
         const Vec<T> capped = tanh(hn::Div(score, hn::Set(d, softcap)));
         score = hn::Mul(hn::Set(d, softcap), capped);
-        hn::StoreU(hn::NegMulAdd(capped, capped, hn::Set(d, T(1))), d, slopes + at);
+        hn::StoreU(capped, d, tanhs + at);
       }
       score = exp2<T>(whole_score(strip, score, minus_lse[r], r, c));
       hn::StoreU(only_visible(strip, r, c, score), d, weights + at);
@@ -102,7 +79,7 @@ HWY_INLINE void begin_rows(const T* numbers, Raw<T> (&sums)[kRows][n]) {
 // weights of n columns from c0 on; q: [head_dim][kRows], minus_lse: [kRows]
 template <int n, Between between, typename T>
 HWY_INLINE void reweigh_strip(const QueryStrip<T>& strip, const T* q, dim_t head_dim, const T* keys,
-                              int c0, const T* minus_lse, T* weights, T* slopes) {
+                              int c0, const T* minus_lse, T* weights, T* tanhs) {
   const Tag<T> d;
   constexpr int kN = kLanes<T>;
   Raw<T> scores[kRows][n];
@@ -122,48 +99,48 @@ HWY_INLINE void reweigh_strip(const QueryStrip<T>& strip, const T* q, dim_t head
   }
   if constexpr (between == Between::terms) {
     const StripColumns columns{static_cast<std::uint8_t>(c0), n};
-    reweigh_stored(strip, columns, minus_lse, weights, slopes);
+    reweigh_stored(strip, columns, minus_lse, weights, tanhs);
   }
 }
 
 template <Between between, typename T>
 HWY_INLINE void reweigh_columns(const QueryStrip<T>& strip, const QueryBlock<T, T>& block,
                                 const KeyTile<T>& tile, StripColumns columns, T* weights,
-                                T* slopes) {
+                                T* tanhs) {
   const T* q = block.q + strip.query * block.head_dim;
   const T* minus_lse = block.minus_lse + strip.query;
   switch (columns.count) {
     case 3:
       return reweigh_strip<3, between>(strip, q, block.head_dim, tile.keys, columns.first,
-                                       minus_lse, weights, slopes);
+                                       minus_lse, weights, tanhs);
     case 2:
       return reweigh_strip<2, between>(strip, q, block.head_dim, tile.keys, columns.first,
-                                       minus_lse, weights, slopes);
+                                       minus_lse, weights, tanhs);
     default:
       return reweigh_strip<1, between>(strip, q, block.head_dim, tile.keys, columns.first,
-                                       minus_lse, weights, slopes);
+                                       minus_lse, weights, tanhs);
   }
 }
 
 template <typename T>
 HWY_NOINLINE void reweigh(const QueryBlock<T, T>& block, const KeyTile<T>& tile,
-                          const TileMask<T>* mask, T* weights, T* slopes, StripColumns* strips) {
+                          const TileMask<T>* mask, T* weights, T* tanhs, StripColumns* strips) {
   for (dim_t query = 0; query < block.count; query += kRows) {
     const QueryStrip<T> strip = strip_at(query, block, tile, mask);
     const StripColumns columns = columns_of<T>(strip.visible, tile.columns);
     strips[query / kRows] = columns;
     if (columns.count == 0) continue;
     T* to = weights + query * strip.width;
-    T* slope = slopes + query * strip.width;
+    T* tanh_at = tanhs + query * strip.width;
     switch (between_of(mask, strip.visible != nullptr)) {
       case Between::terms:
-        reweigh_columns<Between::terms>(strip, block, tile, columns, to, slope);
+        reweigh_columns<Between::terms>(strip, block, tile, columns, to, tanh_at);
         break;
       case Between::bits:
-        reweigh_columns<Between::bits>(strip, block, tile, columns, to, slope);
+        reweigh_columns<Between::bits>(strip, block, tile, columns, to, tanh_at);
         break;
       default:
-        reweigh_columns<Between::nothing>(strip, block, tile, columns, to, slope);
+        reweigh_columns<Between::nothing>(strip, block, tile, columns, to, tanh_at);
     }
   }
 }
@@ -172,7 +149,7 @@ HWY_NOINLINE void reweigh(const QueryBlock<T, T>& block, const KeyTile<T>& tile,
 // dscores holds dcontext · v, without −delta.
 template <typename T>
 HWY_NOINLINE void differentiate_stored(const QueryStrip<T>& strip, StripColumns columns,
-                                       const T* minus_delta, const T* slopes, T* weights,
+                                       const T* minus_delta, const T* tanhs, T* weights,
                                        T* dscores) {
   const Tag<T> d;
   const TileMask<T>& mask = *strip.mask;
@@ -188,7 +165,9 @@ HWY_NOINLINE void differentiate_stored(const QueryStrip<T>& strip, StripColumns 
         hn::StoreU(hn::IfThenElseZero(kept, hn::Mul(weight, grown)), d, weights + at);
       }
       Vec<T> dscore = hn::Mul(weight, hn::Add(dweight, hn::Set(d, minus_delta[r])));
-      if (mask.softcap != T(0)) dscore = hn::Mul(dscore, hn::LoadU(d, slopes + at));
+      if (mask.softcap != T(0)) {
+        dscore = hn::Mul(dscore, softcap_slope<T>(hn::LoadU(d, tanhs + at)));
+      }
       hn::StoreU(only_visible(strip, r, c, dscore), d, dscores + at);
     }
   }
@@ -197,7 +176,7 @@ HWY_NOINLINE void differentiate_stored(const QueryStrip<T>& strip, StripColumns 
 // dscores of n columns from c0 on; dcontext: [v_dim][kRows], minus_delta: [kRows]
 template <int n, Between between, typename T>
 HWY_INLINE void differentiate_strip(const QueryStrip<T>& strip, const T* dcontext, dim_t v_dim,
-                                    const T* values, int c0, const T* minus_delta, const T* slopes,
+                                    const T* values, int c0, const T* minus_delta, const T* tanhs,
                                     T* weights, T* dscores) {
   const Tag<T> d;
   constexpr int kN = kLanes<T>;
@@ -220,33 +199,33 @@ HWY_INLINE void differentiate_strip(const QueryStrip<T>& strip, const T* dcontex
   }
   if constexpr (between == Between::terms) {
     const StripColumns columns{static_cast<std::uint8_t>(c0), n};
-    differentiate_stored(strip, columns, minus_delta, slopes, weights, dscores);
+    differentiate_stored(strip, columns, minus_delta, tanhs, weights, dscores);
   }
 }
 
 template <Between between, typename T>
 HWY_INLINE void differentiate_columns(const QueryStrip<T>& strip, const QueryBlock<T, T>& block,
-                                      const KeyTile<T>& tile, StripColumns columns, const T* slopes,
+                                      const KeyTile<T>& tile, StripColumns columns, const T* tanhs,
                                       T* weights, T* dscores) {
   const T* dcontext = block.dcontext + strip.query * block.v_dim;
   const T* minus_delta = block.minus_delta + strip.query;
   switch (columns.count) {
     case 3:
       return differentiate_strip<3, between>(strip, dcontext, block.v_dim, tile.values,
-                                             columns.first, minus_delta, slopes, weights, dscores);
+                                             columns.first, minus_delta, tanhs, weights, dscores);
     case 2:
       return differentiate_strip<2, between>(strip, dcontext, block.v_dim, tile.values,
-                                             columns.first, minus_delta, slopes, weights, dscores);
+                                             columns.first, minus_delta, tanhs, weights, dscores);
     default:
       return differentiate_strip<1, between>(strip, dcontext, block.v_dim, tile.values,
-                                             columns.first, minus_delta, slopes, weights, dscores);
+                                             columns.first, minus_delta, tanhs, weights, dscores);
   }
 }
 
 template <typename T>
 HWY_NOINLINE void differentiate(const QueryBlock<T, T>& block, const KeyTile<T>& tile,
-                                const TileMask<T>* mask, const StripColumns* strips,
-                                const T* slopes, T* weights, T* dscores) {
+                                const TileMask<T>* mask, const StripColumns* strips, const T* tanhs,
+                                T* weights, T* dscores) {
   const bool terms = mask != nullptr && (mask->kept != nullptr || mask->softcap != T(0));
   for (dim_t query = 0; query < block.count; query += kRows) {
     const QueryStrip<T> strip = strip_at(query, block, tile, mask);
@@ -254,14 +233,14 @@ HWY_NOINLINE void differentiate(const QueryBlock<T, T>& block, const KeyTile<T>&
     if (columns.count == 0) continue;
     const dim_t at = query * strip.width;
     if (terms) {
-      differentiate_columns<Between::terms>(strip, block, tile, columns, slopes + at, weights + at,
+      differentiate_columns<Between::terms>(strip, block, tile, columns, tanhs + at, weights + at,
                                             dscores + at);
     } else if (strip.visible != nullptr) {
-      differentiate_columns<Between::bits>(strip, block, tile, columns, slopes + at, weights + at,
+      differentiate_columns<Between::bits>(strip, block, tile, columns, tanhs + at, weights + at,
                                            dscores + at);
     } else {
-      differentiate_columns<Between::nothing>(strip, block, tile, columns, slopes + at,
-                                              weights + at, dscores + at);
+      differentiate_columns<Between::nothing>(strip, block, tile, columns, tanhs + at, weights + at,
+                                              dscores + at);
     }
   }
 }
