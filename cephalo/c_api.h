@@ -132,6 +132,47 @@ CEPHALO_API cephalo_status cephalo_attend_backward(const cephalo_tensor* q, cons
                                                    const cephalo_attend_options* options,
                                                    const cephalo_attend_gradients* gradients);
 
+// A direction in which q, k and v move (biases stand still), and where it is written how the
+// results of cephalo_attend move along it.
+typedef struct cephalo_attend_tangents {
+  const cephalo_tensor* context;  // what cephalo_attend wrote to context_out
+  const cephalo_tensor* lse;      // and to lse_out
+  const cephalo_tensor* uq;       // the shapes of q, k and v; NULL: it stands still
+  const cephalo_tensor* uk;
+  const cephalo_tensor* uv;
+  const cephalo_tensor* tcontext_out;  // the shapes of context and lse; overwritten
+  const cephalo_tensor* tlse_out;
+} cephalo_attend_tangents;
+
+// Forward mode. q, k, v, mask and options: as cephalo_attend had them; all float32 or all float64.
+CEPHALO_API cephalo_status cephalo_attend_tangent(const cephalo_tensor* q, const cephalo_tensor* k,
+                                                  const cephalo_tensor* v, const cephalo_mask* mask,
+                                                  const cephalo_attend_options* options,
+                                                  const cephalo_attend_tangents* tangents);
+
+// The same with the gradient that comes back, and where it is written how gradients move.
+typedef struct cephalo_attend_seconds {
+  const cephalo_tensor* context;
+  const cephalo_tensor* lse;
+  const cephalo_tensor* dcontext;  // the shape of context
+  const cephalo_tensor* dlse;      // the shape of lse; NULL: lse was not used
+  const cephalo_tensor* uq;        // as above
+  const cephalo_tensor* uk;
+  const cephalo_tensor* uv;
+  const cephalo_tensor* hq_out;  // the shapes of q, k, v, context and lse; overwritten
+  const cephalo_tensor* hk_out;
+  const cephalo_tensor* hv_out;
+  const cephalo_tensor* hdcontext_out;  // what cephalo_attend_tangent gives
+  const cephalo_tensor* hdlse_out;
+} cephalo_attend_seconds;
+
+// Second derivatives: how dq, dk and dv of cephalo_attend_backward move along the direction, which
+// is also the gradient of <uq, dq> + <uk, dk> + <uv, dv>.
+CEPHALO_API cephalo_status cephalo_attend_second(const cephalo_tensor* q, const cephalo_tensor* k,
+                                                 const cephalo_tensor* v, const cephalo_mask* mask,
+                                                 const cephalo_attend_options* options,
+                                                 const cephalo_attend_seconds* seconds);
+
 // What a layer is like; d_in and d_out have to be given.
 typedef struct cephalo_layer_options {
   int64_t d_in;

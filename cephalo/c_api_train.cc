@@ -1,7 +1,8 @@
-// The C interface of backward passes.
+// The C interface of backward passes and second derivatives.
 #include <utility>
 
 #include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/attend_second.h"
 #include "cephalo/c_api_support.h"
 #include "cephalo/core/fail.h"
 
@@ -17,6 +18,17 @@ struct cephalo_pass {
   Shape x_shape;
   DType dtype;
 };
+
+namespace {
+
+// uq, uk and uv of either struct; NULL stands still.
+template <typename Arguments>
+AttendDirection direction_of(const Arguments& a, const char* function) {
+  return {view_or_empty(a.uq, function, "uq"), view_or_empty(a.uk, function, "uk"),
+          view_or_empty(a.uv, function, "uv")};
+}
+
+}  // namespace
 
 cephalo_status cephalo_attend_backward(const cephalo_tensor* q, const cephalo_tensor* k,
                                        const cephalo_tensor* v, const cephalo_mask* mask,
@@ -39,6 +51,55 @@ cephalo_status cephalo_attend_backward(const cephalo_tensor* q, const cephalo_te
     check_output(out.dv, v_view.shape(), v_view.dtype(), kFunction, "dv_out");
     attend_backward_into(out, pass, q_view, k_view, v_view, mask_or_none(mask),
                          options_of(options, kFunction));
+  });
+}
+
+cephalo_status cephalo_attend_tangent(const cephalo_tensor* q, const cephalo_tensor* k,
+                                      const cephalo_tensor* v, const cephalo_mask* mask,
+                                      const cephalo_attend_options* options,
+                                      const cephalo_attend_tangents* tangents) {
+  constexpr const char* kFunction = "cephalo_attend_tangent";
+  return guarded([&] {
+    const cephalo_attend_tangents& t = not_null(tangents, kFunction, "tangents");
+    const TensorView q_view = view_of(q, kFunction, "q");
+    const TensorView k_view = view_of(k, kFunction, "k");
+    const TensorView v_view = view_of(v, kFunction, "v");
+    const AttendPass pass{
+        view_of(t.context, kFunction, "context"), view_of(t.lse, kFunction, "lse"), {}, {}};
+    const AttendTangentViews out{view_of(t.tcontext_out, kFunction, "tcontext_out"),
+                                 view_of(t.tlse_out, kFunction, "tlse_out")};
+    check_output(out.tcontext, pass.context.shape(), q_view.dtype(), kFunction, "tcontext_out");
+    check_output(out.tlse, pass.lse.shape(), q_view.dtype(), kFunction, "tlse_out");
+    attend_tangent_into(out, pass, q_view, k_view, v_view, direction_of(t, kFunction),
+                        mask_or_none(mask), options_of(options, kFunction));
+  });
+}
+
+cephalo_status cephalo_attend_second(const cephalo_tensor* q, const cephalo_tensor* k,
+                                     const cephalo_tensor* v, const cephalo_mask* mask,
+                                     const cephalo_attend_options* options,
+                                     const cephalo_attend_seconds* seconds) {
+  constexpr const char* kFunction = "cephalo_attend_second";
+  return guarded([&] {
+    const cephalo_attend_seconds& s = not_null(seconds, kFunction, "seconds");
+    const TensorView q_view = view_of(q, kFunction, "q");
+    const TensorView k_view = view_of(k, kFunction, "k");
+    const TensorView v_view = view_of(v, kFunction, "v");
+    const AttendPass pass{
+        view_of(s.context, kFunction, "context"), view_of(s.lse, kFunction, "lse"),
+        view_of(s.dcontext, kFunction, "dcontext"), view_or_empty(s.dlse, kFunction, "dlse")};
+    const AttendSecondViews out{view_of(s.hq_out, kFunction, "hq_out"),
+                                view_of(s.hk_out, kFunction, "hk_out"),
+                                view_of(s.hv_out, kFunction, "hv_out"),
+                                view_of(s.hdcontext_out, kFunction, "hdcontext_out"),
+                                view_of(s.hdlse_out, kFunction, "hdlse_out")};
+    check_output(out.hq, q_view.shape(), q_view.dtype(), kFunction, "hq_out");
+    check_output(out.hk, k_view.shape(), k_view.dtype(), kFunction, "hk_out");
+    check_output(out.hv, v_view.shape(), v_view.dtype(), kFunction, "hv_out");
+    check_output(out.hdcontext, pass.context.shape(), q_view.dtype(), kFunction, "hdcontext_out");
+    check_output(out.hdlse, pass.lse.shape(), q_view.dtype(), kFunction, "hdlse_out");
+    attend_second_into(out, pass, q_view, k_view, v_view, direction_of(s, kFunction),
+                       mask_or_none(mask), options_of(options, kFunction));
   });
 }
 

@@ -377,6 +377,93 @@ static void test_attend_backward(void) {
   cephalo_mask_destroy(mask);
 }
 
+// A pass of three tokens of width 1 in float64 at some step along a direction, with its gradients.
+enum { WIDE_Q, WIDE_K, WIDE_V, WIDE_CONTEXT, WIDE_BACK, WIDE_DQ, WIDE_DK, WIDE_DV, WIDE_COUNT };
+typedef struct wide_pass {
+  double data[WIDE_COUNT][TOKENS];
+  cephalo_tensor t[WIDE_COUNT];
+  double sums[TOKENS];
+  cephalo_tensor lse;
+} wide_pass;
+
+static double direction[3][TOKENS] = {{1.0, 0.5, -2.0}, {0.3, -1.0, 0.8}, {-0.6, 1.5, 0.1}};
+
+static void make_wide_pass(wide_pass* p, double step) {
+  const double begin[5][TOKENS] = {
+      {0.5, -1.0, 0.3}, {0.2, 0.7, -0.4}, {1.0, -2.0, 0.5}, {0.0, 0.0, 0.0}, {1.0, -0.5, 2.0}};
+  for (int n = 0; n < WIDE_COUNT; ++n) {
+    p->t[n] = matrix(p->data[n], CEPHALO_FLOAT64, TOKENS, 1);
+    for (int i = 0; i < TOKENS && n < 5; ++i) {
+      p->data[n][i] = begin[n][i] + (n < 3 ? step * direction[n][i] : 0.0);
+    }
+  }
+  p->lse = vector(p->sums, CEPHALO_FLOAT64, TOKENS);
+  cephalo_tensor* t = p->t;
+  CHECK_OK(
+      cephalo_attend(&t[WIDE_Q], &t[WIDE_K], &t[WIDE_V], NULL, NULL, &t[WIDE_CONTEXT], &p->lse));
+  const cephalo_attend_gradients gradients = {&t[WIDE_CONTEXT], &p->lse,     &t[WIDE_BACK], NULL,
+                                              &t[WIDE_DQ],      &t[WIDE_DK], &t[WIDE_DV]};
+  CHECK_OK(cephalo_attend_backward(&t[WIDE_Q], &t[WIDE_K], &t[WIDE_V], NULL, NULL, &gradients));
+}
+
+// Second derivatives are the differences of gradients, and tangents those of results.
+static void test_attend_second(void) {
+  const double step = 1e-5;
+  wide_pass now, ahead, behind;
+  make_wide_pass(&now, 0.0);
+  make_wide_pass(&ahead, step);
+  make_wide_pass(&behind, -step);
+  double h_data[5][TOKENS], tcontext_data[TOKENS], tlse_data[TOKENS];
+  cephalo_tensor u[3], h[5];
+  for (int n = 0; n < 3; ++n) u[n] = matrix(direction[n], CEPHALO_FLOAT64, TOKENS, 1);
+  for (int n = 0; n < 4; ++n) h[n] = matrix(h_data[n], CEPHALO_FLOAT64, TOKENS, 1);
+  h[4] = vector(h_data[4], CEPHALO_FLOAT64, TOKENS);
+  cephalo_tensor tcontext = matrix(tcontext_data, CEPHALO_FLOAT64, TOKENS, 1);
+  cephalo_tensor tlse = vector(tlse_data, CEPHALO_FLOAT64, TOKENS);
+  const cephalo_tensor* t = now.t;
+  cephalo_attend_tangents tangents = {&t[WIDE_CONTEXT], &now.lse, &u[0], &u[1], &u[2],
+                                      &tcontext,        &tlse};
+  CHECK_OK(cephalo_attend_tangent(&t[WIDE_Q], &t[WIDE_K], &t[WIDE_V], NULL, NULL, &tangents));
+  cephalo_attend_seconds seconds = {&t[WIDE_CONTEXT],
+                                    &now.lse,
+                                    &t[WIDE_BACK],
+                                    NULL,
+                                    &u[0],
+                                    &u[1],
+                                    &u[2],
+                                    &h[0],
+                                    &h[1],
+                                    &h[2],
+                                    &h[3],
+                                    &h[4]};
+  CHECK_OK(cephalo_attend_second(&t[WIDE_Q], &t[WIDE_K], &t[WIDE_V], NULL, NULL, &seconds));
+  for (int i = 0; i < TOKENS; ++i) {
+    for (int n = 0; n < 3; ++n) {
+      const double slope = ahead.data[WIDE_DQ + n][i] - behind.data[WIDE_DQ + n][i];
+      CHECK(fabs(slope / (2.0 * step) - h_data[n][i]) < 1e-8);
+    }
+    const double slope = ahead.data[WIDE_CONTEXT][i] - behind.data[WIDE_CONTEXT][i];
+    CHECK(fabs(slope / (2.0 * step) - tcontext_data[i]) < 1e-8);
+    CHECK(tcontext_data[i] == h_data[3][i] && tlse_data[i] == h_data[4][i]);
+  }
+
+  const cephalo_tensor *q1 = &t[WIDE_Q], *k1 = &t[WIDE_K], *v1 = &t[WIDE_V];
+  CHECK_ERROR(cephalo_attend_tangent(q1, k1, v1, NULL, NULL, NULL), CEPHALO_ERROR_VALUE,
+              "cephalo_attend_tangent: tangents is NULL");
+  CHECK_ERROR(cephalo_attend_second(q1, k1, v1, NULL, NULL, NULL), CEPHALO_ERROR_VALUE,
+              "cephalo_attend_second: seconds is NULL");
+  tangents.tlse_out = NULL;
+  CHECK_ERROR(cephalo_attend_tangent(q1, k1, v1, NULL, NULL, &tangents), CEPHALO_ERROR_VALUE,
+              "tlse_out is NULL");
+  seconds.hk_out = &h[4];
+  CHECK_ERROR(cephalo_attend_second(q1, k1, v1, NULL, NULL, &seconds), CEPHALO_ERROR_VALUE,
+              "hk_out has shape [3], the result is [3, 1]");
+  seconds.hk_out = &h[1];
+  seconds.uq = &tlse;
+  CHECK_ERROR(cephalo_attend_second(q1, k1, v1, NULL, NULL, &seconds), CEPHALO_ERROR_VALUE,
+              "the direction of q is [3], expected [3, 1]");
+}
+
 static cephalo_layer_options small_layer(void) {
   cephalo_layer_options options = cephalo_layer_options_default();
   options.d_in = 1;
@@ -497,6 +584,7 @@ int main(void) {
   test_tensors_in_masks();
   test_output_strides();
   test_attend_backward();
+  test_attend_second();
   test_attend_errors();
   test_output_errors();
   test_mask_errors();
