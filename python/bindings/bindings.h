@@ -16,6 +16,7 @@ void bind_mask(nb::module_& m);
 void bind_kv_cache(nb::module_& m);
 void bind_attend(nb::module_& m);
 void bind_attend_backward(nb::module_& m);
+void bind_attend_second(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_weights(nb::module_& m);
 void bind_multi_head(nb::module_& m);

@@ -16,6 +16,7 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_kv_cache(m);
   bind_attend(m);
   bind_attend_backward(m);
+  bind_attend_second(m);
   bind_plan(m);
   bind_weights(m);
   bind_multi_head(m);

@@ -25,6 +25,24 @@ class AttendGradients(NamedTuple):
     dbias: list
 
 
+class AttendTangents(NamedTuple):
+    """How context and lse move along a direction."""
+
+    tcontext: Any  # [batch, num_heads, q_tokens, v_dim]
+    tlse: Any  # [batch, num_heads, q_tokens]
+
+
+class AttendSecond(NamedTuple):
+    """In the shapes of q, k, v, each bias of the mask, context and lse."""
+
+    hq: Any
+    hk: Any
+    hv: Any
+    hbias: list
+    hdcontext: Any
+    hdlse: Any
+
+
 class LayerGradients(NamedTuple):
     """In the shapes of x, kv (None without) and the parameters."""
 

@@ -190,6 +190,44 @@ def test_backward_agrees_with_differences(qkv):
     assert np.isclose(((ahead - behind) * back).sum() / 2, (d.dbias[0] * step).sum(), rtol=1e-4)
 
 
+def test_second_derivatives_agree_with_differences(qkv):
+    bias = normal(7, 11, seed=4)
+    u = [normal(*a.shape, seed=10 + n) for n, a in enumerate([*qkv, bias])]
+    back = normal(2, 4, 7, 5, seed=5)
+
+    def at(step):
+        moved = [a + step * du for a, du in zip([*qkv, bias], u)]
+        mask = cephalo.causal() & cephalo.bias(moved[3])
+        result = cephalo.attend(*moved[:3], mask, softcap=5.0, return_lse=True)
+        d = cephalo.attend_backward(*moved[:3], result.context, result.lse, back, mask=mask,
+                                    softcap=5.0, with_dbias=True)
+        return result, d, mask
+
+    step = 1e-5
+    (ahead, d_ahead, _), (behind, d_behind, _), (now, _, mask) = at(step), at(-step), at(0.0)
+    h = cephalo.attend_second(*qkv, now.context, now.lse, back, *u[:3], [u[3]], mask=mask,
+                              softcap=5.0, with_hbias=True)
+    t = cephalo.attend_tangent(*qkv, now.context, now.lse, *u[:3], [u[3]], mask=mask, softcap=5.0)
+    assert np.array_equal(t.tcontext, h.hdcontext) and np.array_equal(t.tlse, h.hdlse)
+    slopes = [(a - b) / (2 * step) for a, b in [
+        (d_ahead.dq, d_behind.dq), (d_ahead.dk, d_behind.dk), (d_ahead.dv, d_behind.dv),
+        (d_ahead.dbias[0], d_behind.dbias[0]), (ahead.context, behind.context),
+        (ahead.lse, behind.lse)]]
+    for slope, claimed in zip(slopes, [h.hq, h.hk, h.hv, h.hbias[0], h.hdcontext, h.hdlse]):
+        assert np.abs(slope - claimed).max() <= 1e-7
+    still = cephalo.attend_second(*qkv, now.context, now.lse, back, mask=mask, softcap=5.0)
+    assert not still.hq.any() and not still.hdcontext.any() and still.hbias == []
+
+
+def test_second_derivatives_refuse_what_does_not_fit(qkv):
+    q, k, v = qkv
+    result = cephalo.attend(q, k, v, return_lse=True)
+    with pytest.raises(ValueError, match="attend_tangent: the direction of q is"):
+        cephalo.attend_tangent(q, k, v, result.context, result.lse, k)
+    with pytest.raises(ValueError, match="attend_second: 1 directions for the 0 biases"):
+        cephalo.attend_second(q, k, v, result.context, result.lse, result.context, ubias=[q])
+
+
 def test_threads_are_set_and_told():
     before = cephalo.threads()
     assert cephalo.threads(1) == 1 and cephalo.threads() == 1
