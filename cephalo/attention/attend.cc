@@ -4,6 +4,8 @@
 
 #include "cephalo/attention/engine/engine.h"
 #include "cephalo/attention/kv_cache.h"
+#include "cephalo/core/allocator.h"
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 
@@ -11,6 +13,7 @@ namespace cephalo {
 namespace {
 
 void check_output(const AttendOutput& output, const TensorView& q, const TensorView& v) {
+  common_device("attend_into", {{"q", q}, {"context", output.context}, {"lse", output.lse}});
   Shape rows;
   for (int axis = 0; axis + 1 < q.rank(); ++axis) rows.push_back(q.dim(axis));
   Shape whole = rows;
@@ -41,9 +44,11 @@ AttendResult run_jobs(const EngineEntry& engine, const AttendProblem& problem) {
   AttendResult result;
   const AttendOptions& options = problem.options;
   const Shape rows{problem.q.dim(0), problem.q.dim(1), problem.q.dim(2)};
-  result.context = Tensor::empty({rows[0], rows[1], rows[2], problem.v.dim(3)}, problem.q.dtype());
+  const Device device = problem.q.device();
+  result.context =
+      Tensor::empty({rows[0], rows[1], rows[2], problem.v.dim(3)}, problem.q.dtype(), device);
   if (options.return_lse || options.return_weights) {
-    result.lse = Tensor::empty(rows, compute_type(problem.q.dtype()));
+    result.lse = Tensor::empty(rows, compute_type(problem.q.dtype()), device);
   }
   engine.attend(problem, {result.context, result.lse});
   if (options.return_weights) result.weights = weights_before_dropout(problem, result.lse);
@@ -56,6 +61,7 @@ AttendResult run_jobs(const EngineEntry& engine, const AttendProblem& problem) {
 
 AttendResult run(const AttendProblem& problem) {
   const UseThreads limit(problem.options.threads);
+  const UseStream use(problem.options.stream);
   const EngineEntry& engine = choose_engine(problem, {forward_job(problem)}, "attend");
   return engine.attend_whole != nullptr ? engine.attend_whole(problem) : run_jobs(engine, problem);
 }
@@ -82,6 +88,7 @@ void attend_into(const AttendOutput& output, const TensorView& q, const TensorVi
   const AttendProblem problem = make_problem(q, k, v, mask, options, "attend");
   check_output(output, q, v);
   const UseThreads limit(options.threads);
+  const UseStream use(options.stream);
   run_into({with_leading_ones(output.context, 4),
             output.lse.numel() > 0 ? with_leading_ones(output.lse, 3) : output.lse},
            problem);

@@ -14,8 +14,9 @@ class TorchGenerator;
 
 // Who computes. `reference` is the textbook: every step is stored, memory grows with
 // q_tokens × kv_tokens. `fused` works in tiles, in memory linear in tokens. `automatic` picks fused
-// whenever it can.
-enum class Engine { automatic, reference, fused };
+// whenever it can. On a GPU, in builds with CUDA: `cuda` for tensor cores, `cuda_simple` for
+// whatever that one refuses.
+enum class Engine { automatic, reference, fused, cuda, cuda_simple };
 
 // Where dropout's random numbers come from. `counter` is a function of position, head and batch
 // and never of threads; the other two draw in PyTorch's order from a generator.
@@ -40,6 +41,9 @@ struct AttendOptions {
   Engine require = Engine::automatic;  // an error unless this engine runs; automatic: any
   int threads = 0;                     // 0: as set by set_threads
   Place place = {};                    // a rectangle of a larger problem; default: all of it
+  // On a GPU: the cudaStream_t that all of it goes into, without waiting; null: the default stream.
+  void* stream = nullptr;
+  bool deterministic = true;  // gradients have the same bits every time; false: in any order
 };
 
 // What was not asked for is empty. Leading dimensions are those of q.
@@ -58,7 +62,8 @@ struct AttendResult {
 // scores = scale · q kᵀ → softcap → + bias → mask → softmax → dropout → · v. Query head h uses kv
 // head h / (num_heads / num_kv_heads). A query that may look at nothing gives context 0, weights 0
 // and lse −inf. lse, weights and scores are float32 (float64 for float64). All of q, k and v have
-// one element type, except that float32 q may meet 16-bit k and v.
+// one element type, except that float32 q may meet 16-bit k and v. Tensors of one call lie on one
+// device, those of the mask too, and so do results.
 AttendResult attend(const TensorView& q, const TensorView& k, const TensorView& v,
                     const Mask& mask = {}, const AttendOptions& options = {});
 

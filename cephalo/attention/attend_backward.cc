@@ -1,6 +1,8 @@
 #include "cephalo/attention/attend_backward.h"
 
 #include "cephalo/attention/engine/engine.h"
+#include "cephalo/core/allocator.h"
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/parallel.h"
 
 namespace cephalo {
@@ -13,7 +15,9 @@ void check_gradients(const AttendGradientViews& gradients, const TensorView& q, 
   check_like("dq", gradients.dq, q, q.dtype(), kName);
   check_like("dk", gradients.dk, k, q.dtype(), kName);
   check_like("dv", gradients.dv, v, q.dtype(), kName);
-  check_like_biases({"dbias", "gradients"}, gradients.dbias, mask, q.dtype(), kName);
+  common_device(kName,
+                {{"q", q}, {"dq", gradients.dq}, {"dk", gradients.dk}, {"dv", gradients.dv}});
+  check_like_biases({"dbias", "gradients"}, gradients.dbias, mask, compute_type(q.dtype()), kName);
 }
 
 }  // namespace
@@ -38,6 +42,7 @@ BackwardProblem make_backward_problem(const AttendGradientViews& gradients, cons
 
 void run_backward(const BackwardProblem& problem) {
   const UseThreads limit(problem.forward.options.threads);
+  const UseStream use(problem.forward.options.stream);
   choose_engine(problem.forward, {Job::backward}, kName).attend_backward(problem);
 }
 
@@ -50,14 +55,16 @@ void attend_backward_into(const AttendGradientViews& gradients, const AttendPass
 AttendGradients attend_backward(const AttendPass& pass, const TensorView& q, const TensorView& k,
                                 const TensorView& v, const Mask& mask, const AttendOptions& options,
                                 bool with_dbias) {
-  AttendGradients gradients{Tensor::empty(q.shape(), q.dtype()),
-                            Tensor::empty(k.shape(), q.dtype()),
-                            Tensor::empty(v.shape(), q.dtype()),
+  const UseStream use(options.stream);
+  const Device device = q.device();
+  AttendGradients gradients{Tensor::empty(q.shape(), q.dtype(), device),
+                            Tensor::empty(k.shape(), q.dtype(), device),
+                            Tensor::empty(v.shape(), q.dtype(), device),
                             {}};
   AttendGradientViews views{gradients.dq, gradients.dk, gradients.dv, {}};
   if (with_dbias) {
     for (const TensorView& bias : biases_of(mask)) {
-      gradients.dbias.push_back(Tensor::empty(bias.shape(), q.dtype()));
+      gradients.dbias.push_back(Tensor::empty(bias.shape(), compute_type(q.dtype()), device));
       views.dbias.push_back(gradients.dbias.back());
     }
   }

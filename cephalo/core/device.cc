@@ -7,6 +7,9 @@
 
 #include "cephalo/core/allocator.h"
 #include "cephalo/core/fail.h"
+#ifdef CEPHALO_CUDA
+#include "cephalo/core/cuda_device.h"
+#endif
 #include "cephalo/core/printable.h"
 
 namespace cephalo {
@@ -19,6 +22,16 @@ constexpr int kIndices = std::numeric_limits<std::uint8_t>::max() + 1;
 std::atomic<const Allocator*>& entry_of(Device device) {
   static std::array<std::atomic<const Allocator*>, std::size_t{kDeviceKinds} * kIndices> table{};
   return table[static_cast<std::size_t>(device.kind) * kIndices + device.index];
+}
+
+thread_local void* stream_of_thread = nullptr;
+
+// A device that was found rather than registered; null: there is none.
+const Allocator* found_allocator([[maybe_unused]] Device device) {
+#ifdef CEPHALO_CUDA
+  if (device.kind == DeviceKind::cuda) return cuda::find_allocator(device.index);
+#endif
+  return nullptr;
 }
 
 }  // namespace
@@ -49,8 +62,29 @@ Device parse_device(std::string_view text) {
 
 const Allocator& allocator_of(Device device) {
   const Allocator* allocator = entry_of(device).load(std::memory_order_acquire);
+  if (allocator == nullptr) allocator = found_allocator(device);
   require(allocator != nullptr, "tensor: there is no device {} here", device);
   return *allocator;
+}
+
+void Allocator::copy_in(void* /*to*/, const void* /*host*/, std::size_t /*bytes*/) const {
+  fail(Error::Kind::value, "copy: this device's memory cannot be reached from the host");
+}
+
+void Allocator::copy_out(void* /*host*/, const void* /*from*/, std::size_t /*bytes*/) const {
+  fail(Error::Kind::value, "copy: this device's memory cannot be reached from the host");
+}
+
+UseStream::UseStream(void* stream) : before_(stream_of_thread) {
+  stream_of_thread = stream;
+}
+
+UseStream::~UseStream() {
+  stream_of_thread = before_;
+}
+
+void* current_stream() {
+  return stream_of_thread;
 }
 
 ScopedAllocator::ScopedAllocator(Device device, const Allocator& allocator) : device_(device) {

@@ -301,6 +301,24 @@ Tensor Tensor::copy(const TensorView& source, DType dtype) {
   return tensor;
 }
 
+Tensor Tensor::copy(const TensorView& source, Device device, void* stream) {
+  if (device.is_host() && source.device().is_host()) return copy(source);
+  require(device.is_host() || source.device().is_host(),
+          "copy: from {} to {}; one of them must be the host", source.device(), device);
+  const UseStream use(stream);
+  Tensor tensor = empty(source.shape(), source.dtype(), device);
+  if (tensor.numel() == 0) return tensor;
+  if (device.is_host()) {
+    require(source.is_contiguous(), "copy: a tensor {} on {} with strides {} is not dense",
+            source.shape(), source.device(), source.strides());
+    allocator_of(source.device()).copy_out(tensor.storage_.get(), source.data(), tensor.bytes());
+  } else {
+    const Tensor dense = copy(source);
+    allocator_of(device).copy_in(tensor.storage_.get(), dense.data(), tensor.bytes());
+  }
+  return tensor;
+}
+
 Tensor Tensor::of(const Numbers& numbers, DType dtype) {
   Shape shape;
   for (const Numbers* at = &numbers; at->is_list; at = &at->list.front()) {

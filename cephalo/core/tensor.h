@@ -115,6 +115,8 @@ class Tensor : public TensorView {
   static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
   static Tensor copy(const TensorView& source);
   static Tensor copy(const TensorView& source, DType dtype);
+  // Between the host and a device, after what is in the stream; elements on a device must be dense.
+  static Tensor copy(const TensorView& source, Device device, void* stream = nullptr);
 
   // Small tensors from written-out numbers: Tensor::of({{1, 2}, {3, 4}}).
   static Tensor of(const Numbers& numbers, DType dtype = DType::f32);

@@ -31,15 +31,14 @@ dim_t whole_of(const Place::Axis& axis, dim_t own, const char* function, const c
   return axis.whole;
 }
 
-// A bound mask answers on the host.
-void require_on_host(const Mask& mask, const char* function) {
+void require_on(Device device, const Mask& mask, const char* function) {
   for (const DevicePart& part : mask.device_parts) {
-    fail(Error::Kind::value, "{}: {} of the mask lies on {}, the problem on {}", function,
-         name(part.role), part.view.device(), Device{});
+    require(part.view.device() == device, "{}: {} of the mask lies on {}, the problem on {}",
+            function, name(part.role), part.view.device(), device);
   }
   for (const MaskTensor& t : mask.tensors) {
-    require(t.view.device().is_host(), "{}: {} of the mask lies on {}, the problem on {}", function,
-            name(t.role), t.view.device(), Device{});
+    require(t.view.device() == device, "{}: {} of the mask lies on {}, the problem on {}", function,
+            name(t.role), t.view.device(), device);
   }
 }
 
@@ -111,9 +110,9 @@ MaskExtent whole_of(const Place& place, const MaskExtent& own, const char* funct
 }
 
 BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* function,
-                     const Place& place)
+                     const Place& place, Device device)
     : mask_(mask), extent_(extent), place_(place), whole_(whole_of(place, extent, function)) {
-  require_on_host(mask, function);
+  require_on(device, mask, function);
   bind_positions(function);
   bind_tensors(function);
   bind_documents(function);

@@ -28,11 +28,12 @@ enum class Tile { hidden, visible, mixed };
 class BoundMask {
  public:
   // Throws when a part does not fit the sizes, or the rectangle its whole; `function` begins the
-  // message. Everything is asked by the rectangle's own indices.
+  // message. Everything is asked by the rectangle's own indices. Tensors of the mask lie on the
+  // problem's device: unless that is the host, only what positions say can be asked here.
   BoundMask(const Mask& mask, const MaskExtent& extent, const char* function,
-            const Place& place = {});
-  BoundMask(Mask&& mask, const MaskExtent& extent, const char* function,
-            const Place& place = {}) = delete;
+            const Place& place = {}, Device device = {});
+  BoundMask(Mask&& mask, const MaskExtent& extent, const char* function, const Place& place = {},
+            Device device = {}) = delete;
 
   const MaskExtent& extent() const { return extent_; }
   const MaskExtent& whole() const { return whole_; }  // what the rectangle is a part of
@@ -91,8 +92,9 @@ class BoundMask {
     }
   };
   const std::vector<Part>& parts() const { return parts_; }
+  // Numbers that lie on a device, which spans then do not know of.
+  bool has_device_parts() const { return !mask_.device_parts.empty(); }
 
- private:
   // The rule by position for the queries of one sequence, counted from the rectangle's beginning.
   struct Sequence {
     dim_t q_len, kv_len;
@@ -102,6 +104,10 @@ class BoundMask {
     // The span of query i < q_len; empty where begin >= end. Both ends never fall as i grows.
     KeyRange span(dim_t i) const;
   };
+  // One for all sequences, or one for each.
+  const std::vector<Sequence>& sequences() const { return sequences_; }
+
+ private:
   const Sequence& sequence(dim_t b) const {
     return sequences_[sequences_.size() == 1 ? 0 : static_cast<std::size_t>(b)];
   }
@@ -116,7 +122,7 @@ class BoundMask {
   MaskExtent extent_;
   Place place_;
   MaskExtent whole_;
-  std::vector<Sequence> sequences_;  // one entry for all sequences, or one for each
+  std::vector<Sequence> sequences_;
   std::vector<Part> parts_;
   bool hides_nothing_ = false;
   bool adds_ = false;

@@ -63,6 +63,9 @@ std::string name(Engine engine) {
       return "reference";
     case Engine::fused:
       return "fused";
+    case Engine::cuda:
+    case Engine::cuda_simple:
+      break;  // bits are those of instruction sets
   }
   return "?";
 }

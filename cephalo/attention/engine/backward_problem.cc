@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 
 namespace cephalo {
@@ -9,7 +10,8 @@ namespace {
 
 void check_types(const AttendPass& pass, const TensorView& q, const TensorView& k,
                  ComesBack comes_back, const char* function) {
-  require_type(q.dtype() == DType::f32 || q.dtype() == DType::f64,
+  const bool wide = q.dtype() == DType::f32 || q.dtype() == DType::f64;
+  require_type(wide || !q.device().is_host(),
                "{}: q is {}; gradients are computed in float32 or float64", function,
                name(q.dtype()));
   require_type(k.dtype() == q.dtype(), "{}: q is {} but k and v are {}; they must be the same",
@@ -19,8 +21,11 @@ void check_types(const AttendPass& pass, const TensorView& q, const TensorView& 
         std::pair{"dcontext", &pass.dcontext}, std::pair{"dlse", &pass.dlse}}) {
     if (t == &pass.dlse && t->numel() == 0) continue;
     if (t == &pass.dcontext && comes_back == ComesBack::nothing) break;
-    require_type(t->dtype() == q.dtype(), "{}: {} is {}, q is {}; they must be the same", function,
-                 name_of, name(t->dtype()), name(q.dtype()));
+    const bool is_sum = t == &pass.lse || t == &pass.dlse;
+    require_type(is_sum || t->dtype() == q.dtype(), "{}: {} is {}, q is {}; they must be the same",
+                 function, name_of, name(t->dtype()), name(q.dtype()));
+    require_type(!is_sum || t->dtype() == compute_type(q.dtype()), "{}: {} is {}, {} is needed",
+                 function, name_of, name(t->dtype()), name(compute_type(q.dtype())));
   }
 }
 
@@ -40,7 +45,9 @@ void check_pass(const AttendPass& pass, const TensorView& q, const TensorView& k
   whole.push_back(v.dim(-1));
   check_shape("context", pass.context, whole, function);
   check_shape("lse", pass.lse, rows, function);
+  common_device(function, {{"q", q}, {"context", pass.context}, {"lse", pass.lse}});
   if (comes_back == ComesBack::nothing) return;
+  common_device(function, {{"q", q}, {"dcontext", pass.dcontext}, {"dlse", pass.dlse}});
   check_shape("dcontext", pass.dcontext, whole, function);
   if (pass.dlse.numel() > 0) check_shape("dlse", pass.dlse, rows, function);
 }
@@ -69,6 +76,7 @@ void check_like_biases(const BiasWords& what, const std::vector<View>& given, co
           "{}: {} {} for the {} biases of the mask; pass one for each, or none", function,
           given.size(), what.several, biases.size());
   for (std::size_t n = 0; n < biases.size(); ++n) {
+    common_device(function, {{"the bias", biases[n]}, {what.one, given[n]}});
     check_like(what.one, given[n], biases[n], dtype, function);
   }
 }

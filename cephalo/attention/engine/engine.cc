@@ -6,14 +6,22 @@
 #include "cephalo/attention/fused/engine.h"
 #include "cephalo/attention/plan.h"
 #include "cephalo/attention/reference/engine.h"
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
+#ifdef CEPHALO_CUDA
+#include "cephalo/attention/cuda/engine.h"
+#endif
 
 namespace cephalo {
 namespace {
 
 // In order of preference, after a place for ScopedEngine's. An array and not a registration: a
 // static library would drop the object file of an engine that nobody names.
-const EngineEntry* list[] = {nullptr, &fused_engine, &reference_engine};
+const EngineEntry* list[] = {nullptr,
+#ifdef CEPHALO_CUDA
+                             &cuda_engine, &cuda_simple_engine,
+#endif
+                             &fused_engine, &reference_engine};
 std::atomic<std::size_t> first_used{1};
 
 bool has(const EngineEntry& entry, Job job) {
@@ -51,6 +59,8 @@ const EngineEntry& asked_for(Engine engine, const char* function) {
   for (const EngineEntry* each : engines()) {
     if (each->engine == engine) return *each;
   }
+  require(engine != Engine::cuda && engine != Engine::cuda_simple,
+          "{}: this build has no engines for CUDA", function);
   fail(Error::Kind::value, "{}: there is no engine {}", function, static_cast<int>(engine));
 }
 
@@ -84,6 +94,14 @@ std::span<const EngineEntry* const> engines() {
 }
 
 const char* why_not(const EngineEntry& entry, const AttendProblem& problem, Job job) {
+  const Device device = problem.q.device();
+  if (entry.absent != nullptr) {
+    const char* reason = entry.absent(device.kind == entry.device ? device : Device{entry.device});
+    if (reason != nullptr) return reason;
+  }
+  if (device.kind != entry.device) {
+    return device.is_host() ? "q, k and v lie on the host" : "q, k and v do not lie on the host";
+  }
   if (!has(entry, job)) return "it does not do this job";
   return entry.refuses(problem, job);
 }
@@ -100,6 +118,14 @@ const EngineEntry& choose_engine(const AttendProblem& problem, std::initializer_
   }
   check_required(chosen, problem, jobs, function);
   return chosen;
+}
+
+void require_engine_on(const char* function, const TensorView& q) {
+  for (const EngineEntry* each : engines()) {
+    if (each->device != q.device().kind) continue;
+    if (each->absent == nullptr || each->absent(q.device()) == nullptr) return;
+  }
+  require_host(function, {{"q", q}});
 }
 
 Job forward_job(const AttendProblem& problem) {

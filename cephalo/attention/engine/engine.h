@@ -32,8 +32,11 @@ struct HeadCells {
 
 // An engine, as its list has it. A function that is null is a job that it refuses.
 struct EngineEntry {
-  Engine engine;     // what options and the C interface call it by
-  const char* name;  // and people
+  Engine engine;                         // what options and the C interface call it by
+  const char* name;                      // and people
+  DeviceKind device = DeviceKind::host;  // where it computes
+  // Null: that device is there. Otherwise why it is not; the host always is.
+  const char* (*absent)(Device device) = nullptr;
   // Null: it does this job of this problem. Otherwise the reason why not.
   const char* (*refuses)(const AttendProblem& problem, Job job);
 
@@ -72,6 +75,9 @@ std::span<const EngineEntry* const> engines();
 // list that refuses none. An error when the options ask for or require another.
 const EngineEntry& choose_engine(const AttendProblem& problem, std::initializer_list<Job> jobs,
                                  const char* function);
+
+// An error that names q's device, unless an engine computes there.
+void require_engine_on(const char* function, const TensorView& q);
 
 // Attend or decode, as the problem is.
 Job forward_job(const AttendProblem& problem);

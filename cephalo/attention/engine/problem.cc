@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cephalo/attention/engine/engine.h"
 #include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/rows.h"
@@ -42,7 +43,7 @@ void check_types(const TensorView& q, const TensorView& k, const TensorView& v,
       "{}: q is {} but k and v are {}; they must be the same, or q float32 over 16-bit k and v",
       function, name(q.dtype()), name(k.dtype()));
   common_device(function, {{"q", q}, {"k", k}, {"v", v}});
-  require_host(function, {{"q", q}});  // no engine computes elsewhere
+  require_engine_on(function, q);
 }
 
 void check_shapes(const TensorView& q, const TensorView& k, const TensorView& v,
@@ -221,7 +222,7 @@ AttendProblem make_problem(const TensorView& q, const TensorView& k, const Tenso
   return {q4,
           k4,
           with_leading_ones(v, 4),
-          BoundMask(mask, extent, function, options.place),
+          BoundMask(mask, extent, function, options.place, q.device()),
           scale_of(q, options),
           options,
           nullptr,
