@@ -8,8 +8,8 @@ JOBS  := $(shell nproc)
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
 .PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-long test-torch test-tokenizer \
-        test-stranger fuzz build wheel bench-peers bench-tokenizer bench docs docs-site docs-lint fmt lint \
-        lint-all lint-files deps clean
+        test-stranger build-cuda test-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench docs \
+        docs-site docs-lint fmt lint lint-all lint-files deps clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,20 @@ test-wasm: ## the same as WebAssembly, under Node
 	@tools/deps build test wasm
 	@cmake --preset wasm && cmake --build build/wasm
 	@ctest --test-dir build/wasm -j $(JOBS) --output-on-failure
+
+build-cuda: ## with the engines for GPUs; needs no GPU. Looks at what ptxas said and at machine code
+	@tools/deps build test cuda
+	@cmake --preset cuda
+	@cmake --build build/cuda
+	@python3 tools/check_cuda.py build/cuda
+
+test-cuda: build-cuda ## on a machine with a GPU: the suite of all engines, and the kernels' own tests
+	@ctest --test-dir build/cuda -R '/cuda|HopperTest|^cuda' --output-on-failure
+
+bench-cuda: ## on a machine with a GPU: against cuDNN through PyTorch, side by side; ARGS=--quick for a look
+	@tools/deps build cuda peers
+	@cmake --preset shared -B build/cuda-shared -DCEPHALO_CUDA=ON && cmake --build build/cuda-shared
+	@.venv/bin/python bench/cuda.py --library build/cuda-shared/libcephalo.so $(ARGS)
 
 test-long: build ## what takes minutes or gigabytes
 	@rm -f $(REPORT)

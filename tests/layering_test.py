@@ -30,7 +30,7 @@ INCLUDE = re.compile(r'^\s*#include\s+["<](cephalo|cli|tests|examples|bench)/([^
 
 
 def sources():
-    return [p for p in (ROOT / "cephalo").rglob("*") if p.suffix in (".h", ".cc", ".in")]
+    return [p for p in (ROOT / "cephalo").rglob("*") if p.suffix in (".h", ".cc", ".cu", ".cuh", ".in")]
 
 
 def bindings():
@@ -61,7 +61,7 @@ class Layering(unittest.TestCase):
 
     def test_public_headers_reach_no_private_room(self):
         """What cephalo.h, attention.h and c_api.h include is installed; trace.h is the exception."""
-        private = re.compile(r"cephalo/(kernels|linear|attention/(engine|fused|reference))/")
+        private = re.compile(r"cephalo/(kernels|linear|attention/(cuda|engine|fused|reference))/")
         reached = {"cephalo/cephalo.h", "cephalo/attention.h", "cephalo/c_api.h"}
         unread = list(reached)
         while unread:
@@ -75,6 +75,15 @@ class Layering(unittest.TestCase):
         self.assertGreater(len(reached), 60)
         self.assertEqual([h for h in sorted(reached)
                           if private.match(h) and not h.endswith("reference/trace.h")], [])
+
+    def test_cuda_appears_in_its_rooms(self):
+        """And its headers in no header of ours: who uses them needs no toolkit."""
+        for path in sources():
+            includes = re.search(r"#include <(cuda|cuda_runtime|cuda_runtime_api|math_constants)\.h>",
+                                 path.read_text())
+            if includes:
+                self.assertTrue(path.parent.name == "cuda" or path.name == "cuda_device.cc", path)
+                self.assertNotEqual(path.suffix, ".h", path)
 
     def test_fmt_is_compiled_once(self):
         """Behind core/format.h, which public headers do not need either."""

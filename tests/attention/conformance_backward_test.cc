@@ -13,8 +13,8 @@
 #include "cephalo/attention/plan.h"
 #include "cephalo/core/format.h"
 #include "cephalo/core/random.h"
-#include "tests/support/backward_engines.h"
 #include "tests/support/bounds.h"
+#include "tests/support/engine_calls.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/plain_backward.h"
 #include "tests/support/tensors.h"
@@ -40,7 +40,7 @@ class ConformanceBackwardTest : public ::testing::TestWithParam<Engine> {
   AttendOptions options() const { return {.return_lse = true, .engine = GetParam()}; }
 };
 INSTANTIATE_TEST_SUITE_P(Engines, ConformanceBackwardTest,
-                         ::testing::ValuesIn(testing::kBackwardEngines),
+                         ::testing::ValuesIn(testing::engines_here()),
                          [](const auto& engine) { return std::string(name(engine.param)); });
 
 // One pass with all that goes into it, so that a test can change any of it.
@@ -61,11 +61,12 @@ struct Pass {
   Pass& operator=(const Pass&) = delete;
 
   AttendResult forward(const Mask& mask, const AttendOptions& options) const {
-    return attend(q, k, v, mask, options);
+    return testing::attend_by(options.engine, q, k, v, mask, options);
   }
   AttendGradients backward(const AttendResult& r, const Mask& mask, const AttendOptions& options,
                            bool with_dbias = false) const {
-    return attend_backward({r.context, r.lse, dcontext, dlse}, q, k, v, mask, options, with_dbias);
+    return testing::attend_backward_by(options.engine, {r.context, r.lse, dcontext, dlse}, q, k, v,
+                                       mask, options, with_dbias);
   }
   AttendGradients gradients(const Mask& mask, const AttendOptions& options,
                             bool with_dbias = false) const {

@@ -1,0 +1,171 @@
+#include "cephalo/attention/cuda/hopper_backward.h"
+
+#include "cephalo/attention/cuda/hopper_forward.h"
+#include "cephalo/attention/cuda/packed.h"
+#include "cephalo/kernels/cuda/copy.h"
+#include "cephalo/kernels/cuda/simple.h"
+
+namespace cephalo {
+namespace {
+
+using kernels::cuda::BackwardBoxes;
+using kernels::cuda::HopperBackward;
+using kernels::cuda::Instance;
+using kernels::cuda::kDqBlock;
+
+// The parts of the scratch, in bytes.
+struct Layout {
+  std::size_t dq, turns;      // cleared before the kernel starts
+  std::size_t lse2, delta;    // of whole blocks of queries
+  std::size_t row_numbers;    // for rows that need care
+  std::size_t queries, keys;  // lists of those
+  std::size_t total() const {
+    std::size_t sum = 0;
+    for (const std::size_t part : {dq, turns, lse2, delta, row_numbers, queries, keys}) {
+      sum += DeviceProblem::taken(part);
+    }
+    return sum;
+  }
+};
+
+std::size_t bytes_of(dim_t count, std::size_t each) {
+  return static_cast<std::size_t>(count) * each;
+}
+
+dim_t query_blocks(const AttendProblem& p) {
+  const dim_t queries = kDqBlock / p.q.dim(3);
+  return (p.q.dim(2) + queries - 1) / queries;
+}
+
+Layout layout_of(const AttendProblem& p) {
+  const dim_t heads = p.q.dim(0) * p.q.dim(1);
+  const dim_t blocks = heads * query_blocks(p);
+  const dim_t padded = blocks * (kDqBlock / p.q.dim(3));
+  const kernels::cuda::Sizes sizes{p.q.dim(0), p.q.dim(1), p.k.dim(1), p.q.dim(2),
+                                   p.k.dim(2), p.q.dim(3), p.v.dim(3)};
+  return {.dq = bytes_of(blocks * kDqBlock, sizeof(float)),
+          .turns = bytes_of(blocks, sizeof(unsigned)),
+          .lse2 = bytes_of(padded, sizeof(float)),
+          .delta = bytes_of(padded, sizeof(float)),
+          .row_numbers = bytes_of(kernels::cuda::row_numbers_bytes(sizes, p.q.dtype()), 1),
+          // Twice: halves of a row, and dk and dv of a key, are looked at one after the other.
+          .queries = bytes_of(2 * heads * p.q.dim(2), sizeof(unsigned)),
+          .keys = bytes_of(2 * p.k.dim(0) * p.k.dim(1) * p.k.dim(2), sizeof(unsigned))};
+}
+
+// One backward pass: scratch, arguments of all kernels, launches.
+class HopperBackwardCall {
+ public:
+  explicit HopperBackwardCall(const BackwardProblem& problem)
+      : problem_(problem),
+        p_(problem.forward),
+        layout_(layout_of(p_)),
+        call_(p_, scratch_bytes(problem)),
+        dk_(packed_result(problem.gradients.dk, p_.q.dtype(), call_)),
+        dv_(packed_result(problem.gradients.dv, p_.q.dtype(), call_)) {
+    fill_careful();
+    fill_fast();
+  }
+
+  void run() {
+    const std::size_t cleared = DeviceProblem::taken(layout_.dq) + layout_.turns;
+    check(kernels::cuda::clear(fast_.dq, cleared, current_stream()));
+    const std::int64_t padded = query_blocks(p_) * (kDqBlock / p_.q.dim(3));
+    check(prepare_backward(careful_, {lse2_, delta_, padded}, current_stream()));
+    check(
+        attend_backward_hopper(instance_of(p_), p_.options.deterministic, fast_, current_stream()));
+    check(kernels::cuda::write_query_gradient({.from = fast_.dq,
+                                               .dq = careful_.dq,
+                                               .careful = call_.counters() + 2,
+                                               .careful_rows = queries_,
+                                               .batch = p_.q.dim(0),
+                                               .num_heads = p_.q.dim(1),
+                                               .q_tokens = p_.q.dim(2),
+                                               .head_dim = static_cast<int>(p_.q.dim(3)),
+                                               .scale = static_cast<float>(p_.scale)},
+                                              current_stream()));
+    write_back(problem_.gradients.dk, dk_);
+    write_back(problem_.gradients.dv, dv_);
+    check(listed_gradients(careful_, {call_.counters() + 2, queries_},
+                           {fast_.careful, fast_.careful_rows}, current_stream()));
+  }
+
+ private:
+  static void check(int error) { cuda::check(error, "attend_backward"); }
+
+  static std::size_t scratch_bytes(const BackwardProblem& problem) {
+    const DType dtype = problem.forward.q.dtype();
+    return hopper_backward_scratch(problem.forward) + packed_bytes(problem.pass.dcontext, dtype) +
+           packed_bytes(problem.gradients.dk, dtype) + packed_bytes(problem.gradients.dv, dtype);
+  }
+
+  template <typename T>
+  T* take(std::size_t bytes) {
+    return static_cast<T*>(call_.take(bytes));
+  }
+
+  void fill_careful() {
+    careful_.forward = call_.args();
+    careful_.forward.context = rows_of(problem_.pass.context);
+    careful_.forward.lse = rows_of(problem_.pass.lse);
+    careful_.dcontext = rows_of(problem_.pass.dcontext);
+    if (problem_.pass.dlse.numel() > 0) careful_.dlse = rows_of(problem_.pass.dlse);
+    careful_.dq = rows_of(problem_.gradients.dq);
+    careful_.dk = rows_of(problem_.gradients.dk);
+    careful_.dv = rows_of(problem_.gradients.dv);
+    careful_.has_all_keys = p_.mask.has_all_keys();
+  }
+
+  void fill_fast() {
+    fast_.dq = take<float>(layout_.dq);  // dq and turns lie together
+    fast_.turns = take<unsigned>(layout_.turns);
+    lse2_ = take<float>(layout_.lse2);
+    delta_ = take<float>(layout_.delta);
+    careful_.row_numbers = take<void>(layout_.row_numbers);
+    queries_ = take<unsigned>(layout_.queries);
+    fast_.careful_rows = take<unsigned>(layout_.keys);
+    const BackwardBoxes boxes = backward_boxes(instance_of(p_));
+    fast_.q = make_tensor_map(packed(p_.q, call_), boxes.q_rows);
+    fast_.k = make_tensor_map(packed(p_.k, call_), boxes.kv_rows);
+    fast_.v = make_tensor_map(packed(p_.v, call_), boxes.kv_rows);
+    fast_.dcontext = make_tensor_map(packed(problem_.pass.dcontext, call_), boxes.q_rows);
+    fast_.dk = make_tensor_map(dk_, boxes.gradient_rows);
+    fast_.dv = make_tensor_map(dv_, boxes.gradient_rows);
+    fast_.lse2 = lse2_;
+    fast_.delta = delta_;
+    fast_.next_tile = call_.counters();
+    fast_.careful = call_.counters() + 1;
+    fast_.rules = call_.args().mask.rules;
+    fast_.rule_stride = static_cast<int>(call_.args().mask.rule_stride);
+    fast_.batch = static_cast<int>(p_.q.dim(0));
+    fast_.num_heads = static_cast<int>(p_.q.dim(1));
+    fast_.num_kv_heads = static_cast<int>(p_.k.dim(1));
+    fast_.q_tokens = static_cast<int>(p_.q.dim(2));
+    fast_.kv_tokens = static_cast<int>(p_.k.dim(2));
+    fast_.scale = static_cast<float>(p_.scale);
+  }
+
+  const BackwardProblem& problem_;
+  const AttendProblem& p_;
+  Layout layout_;
+  DeviceProblem call_;
+  MutableTensorView dk_, dv_;
+  kernels::cuda::BackwardArgs careful_{};
+  HopperBackward fast_{};
+  float* lse2_ = nullptr;
+  float* delta_ = nullptr;
+  unsigned* queries_ = nullptr;
+};
+
+}  // namespace
+
+std::size_t hopper_backward_scratch(const AttendProblem& p) {
+  return layout_of(p).total() + packed_bytes(p.q, p.q.dtype()) + packed_bytes(p.k, p.k.dtype()) +
+         packed_bytes(p.v, p.v.dtype());
+}
+
+void attend_backward_on_hopper(const BackwardProblem& problem) {
+  HopperBackwardCall(problem).run();
+}
+
+}  // namespace cephalo

@@ -1,0 +1,124 @@
+#include "cephalo/attention/cuda/hopper_forward.h"
+
+#include <cstdlib>
+
+#include "cephalo/attention/cuda/packed.h"
+#include "cephalo/kernels/cuda/simple.h"
+
+namespace cephalo {
+namespace {
+
+using kernels::cuda::HopperForward;
+using kernels::cuda::Instance;
+
+dim_t query_rows(const AttendProblem& p) {
+  return p.q.dim(0) * p.q.dim(1) * p.q.dim(2);
+}
+
+// Rows that came out not finite, for the careful kernel.
+std::size_t list_bytes(const AttendProblem& problem) {
+  return DeviceProblem::taken(static_cast<std::size_t>(query_rows(problem)) * sizeof(unsigned));
+}
+
+// Does every query see every key?
+bool sees_all(const BoundMask& mask) {
+  for (const BoundMask::Sequence& s : mask.sequences()) {
+    const bool all = s.q_len == mask.extent().q_tokens && s.span(0).end >= s.kv_len &&
+                     s.kv_len == mask.extent().kv_tokens && s.span(s.q_len - 1).begin == 0;
+    if (!all) return false;
+  }
+  return true;
+}
+
+bool shifts_fit(const BoundMask& mask) {
+  for (const BoundMask::Sequence& s : mask.sequences()) {
+    if (std::abs(s.shift) >= kernels::cuda::kFarthestShift) return false;
+  }
+  return true;
+}
+
+bool has_slopes(const BoundMask& mask) {
+  for (dim_t h = 0; h < mask.extent().num_heads; ++h) {
+    if (mask.slope(h) != 0.0) return true;
+  }
+  return false;
+}
+
+const char* why_not_this_mask(const BoundMask& mask) {
+  if (!mask.parts().empty()) return "keep, drop and bias are not in its kernels";
+  if (mask.has_documents()) return "documents are not in its kernels";
+  if (has_slopes(mask)) return "alibi is not in its kernels";
+  if (!shifts_fit(mask)) return "positions are 2^29 or more apart";
+  return nullptr;
+}
+
+const char* why_not_these_sizes(const AttendProblem& p) {
+  if (p.q.numel() == 0 || p.k.numel() == 0) return "there is nothing to multiply";
+  const dim_t width = p.q.dim(3);
+  if (width != p.v.dim(3)) return "head_dim and v_dim differ";
+  if (width != 64 && width != 128) return "head_dim is neither 64 nor 128";
+  if (p.q.dim(2) >= kernels::cuda::kMostTokens || p.k.dim(2) >= kernels::cuda::kMostTokens) {
+    return "there are 2^28 tokens or more";
+  }
+  constexpr dim_t kMostRows = dim_t{1} << 30;  // padded ones, and halves of them, are counted too
+  const dim_t key_rows = p.k.dim(0) * p.k.dim(1) * p.k.dim(2);
+  return query_rows(p) >= kMostRows || key_rows >= kMostRows ? "there are 2^30 rows or more"
+                                                             : nullptr;
+}
+
+}  // namespace
+
+const char* why_not_on_hopper(const AttendProblem& p) {
+  if (const char* reason = why_not_on_cuda(p)) return reason;
+  if (!is_16_bit_float(p.q.dtype())) return "q is neither bfloat16 nor float16";
+  if (const char* reason = why_not_these_sizes(p)) return reason;
+  if (p.options.softcap) return "softcap is not in its kernels";
+  if (p.options.dropout > 0.0) return "dropout is not in its kernels";
+  if (!(p.scale > 1e-30 && p.scale < 1e30)) return "the scale is not in (1e-30, 1e30)";
+  return why_not_this_mask(p.mask);
+}
+
+Instance instance_of(const AttendProblem& p) {
+  return {p.q.dtype(), static_cast<int>(p.q.dim(3)), !sees_all(p.mask)};
+}
+
+std::size_t hopper_forward_scratch(const AttendProblem& p) {
+  return list_bytes(p) + packed_bytes(p.q, p.q.dtype()) + packed_bytes(p.k, p.k.dtype()) +
+         packed_bytes(p.v, p.v.dtype());
+}
+
+void attend_on_hopper(const AttendProblem& p, const AttendOutput& output) {
+  const DType dtype = p.q.dtype();
+  DeviceProblem call(p, hopper_forward_scratch(p) + packed_bytes(output.context, dtype));
+  call.set_results(output.context, output.lse);
+  const MutableTensorView context = packed_result(output.context, dtype, call);
+  const Instance instance = instance_of(p);
+  const kernels::cuda::ForwardBoxes boxes = forward_boxes(instance);
+  HopperForward args{};
+  args.q = make_tensor_map(packed(p.q, call), boxes.q_rows);
+  args.k = make_tensor_map(packed(p.k, call), boxes.kv_rows);
+  args.v = make_tensor_map(packed(p.v, call), boxes.kv_rows);
+  args.context = make_tensor_map(context, boxes.q_rows);
+  if (output.lse.numel() > 0) {
+    args.lse = static_cast<float*>(output.lse.mutable_data());
+    for (int axis = 0; axis < 3; ++axis) args.lse_stride[axis] = output.lse.strides()[axis];
+  }
+  args.rules = call.args().mask.rules;
+  args.rule_stride = static_cast<int>(call.args().mask.rule_stride);
+  args.next_tile = call.counters();
+  args.careful = call.counters() + 1;
+  args.careful_rows = static_cast<unsigned*>(call.take(list_bytes(p)));
+  args.batch = static_cast<int>(p.q.dim(0));
+  args.num_heads = static_cast<int>(p.q.dim(1));
+  args.num_kv_heads = static_cast<int>(p.k.dim(1));
+  args.q_tokens = static_cast<int>(p.q.dim(2));
+  args.kv_tokens = static_cast<int>(p.k.dim(2));
+  args.scale = static_cast<float>(p.scale);
+  cuda::check(attend_hopper(instance, args, current_stream()), "attend");
+  write_back(output.context, context);
+  cuda::check(kernels::cuda::attend_listed_rows(call.args(), {args.careful, args.careful_rows},
+                                                current_stream()),
+              "attend");
+}
+
+}  // namespace cephalo

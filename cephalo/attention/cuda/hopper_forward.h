@@ -1,0 +1,16 @@
+#pragma once
+
+#include "cephalo/attention/engine/problem.h"
+#include "cephalo/kernels/cuda/hopper.h"
+
+namespace cephalo {
+
+// Null: there are kernels for this problem, forward and backward.
+const char* why_not_on_hopper(const AttendProblem& problem);
+kernels::cuda::Instance instance_of(const AttendProblem& problem);
+
+void attend_on_hopper(const AttendProblem& problem, const AttendOutput& output);
+// Bytes of scratch, without what results in odd places need.
+std::size_t hopper_forward_scratch(const AttendProblem& problem);
+
+}  // namespace cephalo

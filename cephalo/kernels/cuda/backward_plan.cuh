@@ -1,0 +1,144 @@
+// What a block of the backward kernel is made of, where things lie in its shared memory, and which
+// tile of keys it owns.
+#pragma once
+
+#include "cephalo/kernels/cuda/hopper.cuh"
+#include "cephalo/kernels/cuda/hopper.h"
+#include "cephalo/kernels/cuda/rules.cuh"
+
+namespace cephalo::kernels::cuda {
+
+template <typename Element_, int kHeadDim, bool kHasSpans, bool kByTurns>
+struct BackwardConfig {
+  using Element = Element_;
+  static constexpr int kWidth = kHeadDim, kKeys = 128, kThreads = 384;
+  static constexpr int kQueries = kDqBlock / kWidth;  // of a step: 64 of width 128, 128 of width 64
+  static constexpr bool kSpans = kHasSpans, kTurns = kByTurns;
+  static constexpr int kKvBytes = kKeys * kWidth * 2, kQBytes = kQueries * kWidth * 2;
+  static constexpr int kDsBytes = kKeys * kQueries * 2, kRowBytes = kQueries * 4;
+  static constexpr int kDqBytes = kDqBlock * 4;
+  static constexpr int kVAt = kKvBytes, kQAt = 2 * kKvBytes, kDcontextAt = kQAt + 2 * kQBytes;
+  static constexpr int kDsAt = kDcontextAt + 2 * kQBytes, kDqAt = kDsAt + 2 * kDsBytes;
+  static constexpr int kLseAt = kDqAt + (kTurns ? 2 * kDqBytes : 0),
+                       kDeltaAt = kLseAt + 2 * kRowBytes;
+  static constexpr int kBarriersAt = kDeltaAt + 2 * kRowBytes;
+  static constexpr int kSharedBytes = kBarriersAt + 128;
+};
+
+// k and v [width/64][kKeys][64], q and dcontext [2][width/64][kQueries][64], ds
+// [2][kQueries/64][kKeys][64], all with the 128-byte swizzle; dq [2] in the order of accumulators;
+// lse and delta [2]; barriers.
+template <typename C>
+struct BackwardShared {
+  std::uint32_t base;
+  __device__ std::uint32_t k() const { return base; }
+  __device__ std::uint32_t v() const { return base + C::kVAt; }
+  __device__ std::uint32_t q(int s) const { return base + C::kQAt + s * C::kQBytes; }
+  __device__ std::uint32_t dcontext(int s) const { return base + C::kDcontextAt + s * C::kQBytes; }
+  __device__ std::uint32_t ds(int s) const { return base + C::kDsAt + s * C::kDsBytes; }
+  __device__ std::uint32_t dq(int s) const { return base + C::kDqAt + s * C::kDqBytes; }
+  __device__ std::uint32_t lse(int s) const { return base + C::kLseAt + s * C::kRowBytes; }
+  __device__ std::uint32_t delta(int s) const { return base + C::kDeltaAt + s * C::kRowBytes; }
+  __device__ std::uint32_t kv_full() const { return base + C::kBarriersAt; }
+  __device__ std::uint32_t q_full(int s) const { return base + C::kBarriersAt + 16 + 8 * s; }
+  __device__ std::uint32_t dcontext_full(int s) const { return base + C::kBarriersAt + 32 + 8 * s; }
+  __device__ std::uint32_t q_free(int s) const { return base + C::kBarriersAt + 48 + 8 * s; }
+  __device__ std::uint32_t dq_full(int s) const { return base + C::kBarriersAt + 64 + 8 * s; }
+  __device__ std::uint32_t dq_free(int s) const { return base + C::kBarriersAt + 80 + 8 * s; }
+  __device__ std::uint32_t ticket() const { return base + C::kBarriersAt + 96; }
+};
+
+// Blocks of queries first .. first + count − 1 of every head of the group.
+struct BackwardTile {
+  int key, kv_head, batch, first, count;
+};
+
+template <typename C>
+__host__ __device__ inline int query_blocks(const HopperBackward& a) {
+  return (a.q_tokens + C::kQueries - 1) / C::kQueries;
+}
+template <typename C>
+__host__ __device__ inline int key_tiles(const HopperBackward& a) {
+  return (a.kv_tokens + C::kKeys - 1) / C::kKeys;
+}
+
+// The first keys come first, which with a causal mask most queries see. In any order: heads whose
+// queries fit the L2 together, then the next. By turns all heads are interleaved: the few tiles of
+// a head that run at once follow each other, block by block, so that a block is in the L2 when they
+// come, and waiting for each other at the start is short.
+template <typename C>
+__device__ inline BackwardTile backward_tile(const HopperBackward& a, int t) {
+  const int per_head = key_tiles<C>(a), heads = a.batch * a.num_kv_heads;
+  const std::int64_t bytes = static_cast<std::int64_t>(a.q_tokens) * C::kWidth * 4;
+  const std::int64_t fitting = max(std::int64_t{1}, (std::int64_t{32} << 20) / bytes);
+  const int group = C::kTurns ? heads : static_cast<int>(min(fitting, std::int64_t{heads}));
+  const int head0 = t / (group * per_head) * group, in = t - head0 * per_head;
+  const int count = min(group, heads - head0);
+  const int head = head0 + in % count, number = in / count;
+  BackwardTile tile{number * C::kKeys, head % a.num_kv_heads, head / a.num_kv_heads, 0,
+                    query_blocks<C>(a)};
+  if (C::kSpans) {
+    const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
+    const int first = rule.first_query(tile.key), last = rule.last_query(tile.key, C::kKeys);
+    tile.first = first / C::kQueries;
+    tile.count = first < last ? (last + C::kQueries - 1) / C::kQueries - tile.first : 0;
+  }
+  return tile;
+}
+
+// How many tiles add to this block of queries before this one does. They are neighbours, and the
+// first of them holds the first key that the block sees.
+template <typename C>
+__device__ inline unsigned turn_at(const HopperBackward& a, const BackwardTile& tile, int block) {
+  int first_key = 0;
+  if (C::kSpans) {
+    first_key = short_rule(a.rules[tile.batch * a.rule_stride]).begin(block * C::kQueries);
+  }
+  return static_cast<unsigned>(tile.key / C::kKeys - first_key / C::kKeys);
+}
+
+// Blocks of queries of which every query sees every key of the tile: [clean_begin, clean_end). From
+// `unwritten` on, blocks hold rows past the sequence's end, which nobody may have written.
+struct BackwardMask {
+  int clean_begin, clean_end, unwritten;
+  __device__ bool hides(int block) const { return block < clean_begin || block >= clean_end; }
+};
+template <typename C>
+__device__ inline BackwardMask backward_mask(const HopperBackward& a, const BackwardTile& tile) {
+  constexpr int kNone = 1 << 30;
+  const bool whole = tile.key + C::kKeys <= a.kv_tokens;
+  if (!C::kSpans) return {0, whole ? query_blocks<C>(a) : 0, kNone};
+  const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
+  const int first = rule.first_query(tile.key + C::kKeys - 1);
+  const int last = min(tile.key + rule.left - rule.shift, rule.q_len - 1);
+  return {(first + C::kQueries - 1) / C::kQueries, (max(last, -1) + 1) / C::kQueries,
+          rule.q_len < a.q_tokens ? rule.q_len / C::kQueries : kNone};
+}
+
+// The walk of a block over its queries; all roles take the same one.
+template <typename C>
+struct BackwardWalk {
+  int steps;
+  int head, block;
+  std::int64_t number;  // of the block, over all heads
+  int first, end, skipped;
+
+  __device__ BackwardWalk(const HopperBackward& a, const BackwardTile& tile) {
+    const int group = a.num_heads / a.num_kv_heads, blocks = query_blocks<C>(a);
+    steps = group * tile.count;
+    head = tile.kv_head * group;
+    block = first = tile.first;
+    end = tile.first + tile.count;
+    skipped = blocks - tile.count;
+    number = static_cast<std::int64_t>(tile.batch * a.num_heads + head) * blocks + block;
+  }
+  __device__ void next() {
+    ++number;
+    if (++block < end) return;
+    number += skipped;
+    block = first;
+    ++head;
+  }
+};
+
+}  // namespace cephalo::kernels::cuda

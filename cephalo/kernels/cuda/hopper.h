@@ -1,0 +1,82 @@
+#pragma once
+
+#include "cephalo/kernels/cuda/problem.h"
+
+// Attention on the tensor cores of Hopper: 16-bit elements, sums in float32, masks that hide by
+// position. Functions launch into a stream and return cudaError_t's number.
+namespace cephalo::kernels::cuda {
+
+// A tensor as the copy engine sees it: what the driver's cuTensorMapEncodeTiled wrote, with boxes
+// of box_rows() rows.
+struct alignas(64) TensorMap {
+  unsigned char bytes[128];
+};
+
+// Which kernel: one of instances.h.
+struct Instance {
+  DType dtype;
+  int head_dim;
+  bool spans;  // positions hide keys; otherwise every query sees every key
+};
+
+// Scores are in base 2 here, and positions fit 32 bits: no shift of a rule reaches this.
+constexpr std::int64_t kFarthestShift = std::int64_t{1} << 29;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
+
+struct HopperForward {
+  TensorMap q, k, v, context;
+  float* lse;  // null: not wanted
+  std::int64_t lse_stride[3];
+  const PositionRule* rules;  // read by instances with spans
+  int rule_stride;
+  unsigned* next_tile;     // 0 before the launch
+  unsigned* careful;       // how many of careful_rows there are; 0 before the launch
+  unsigned* careful_rows;  // rows of [batch, num_heads, q_tokens] whose result is not finite
+  int batch, num_heads, num_kv_heads, q_tokens, kv_tokens;
+  float scale;
+};
+struct ForwardBoxes {
+  int q_rows, kv_rows;
+};
+ForwardBoxes forward_boxes(const Instance& instance);
+int attend_hopper(const Instance& instance, const HopperForward& args, void* stream);
+
+// The gradients. dq is summed in float32 over blocks of keys: by turns in a fixed order, or, where
+// any order will do, as they come.
+struct HopperBackward {
+  TensorMap q, k, v, dcontext;
+  TensorMap dk, dv;
+  const float* lse2;  // [batch, num_heads, q_blocks · q_rows], as prepare_backward leaves them
+  const float* delta;
+  float* dq;            // [batch, num_heads, q_blocks, kDqBlock], 0 before the launch
+  unsigned* turns;      // [batch, num_heads, q_blocks], 0 before the launch
+  unsigned* next_tile;  // 0 before the launch
+  const PositionRule* rules;
+  int rule_stride;
+  unsigned* careful;  // rows of [batch, num_kv_heads, kv_tokens] whose dk or dv is not finite
+  unsigned* careful_rows;
+  int batch, num_heads, num_kv_heads, q_tokens, kv_tokens;
+  float scale;
+};
+constexpr int kDqBlock = 8192;  // numbers of dq in a block of queries, whatever the width
+struct BackwardBoxes {
+  int q_rows, kv_rows, gradient_rows;
+};
+BackwardBoxes backward_boxes(const Instance& instance);
+int attend_backward_hopper(const Instance& instance, bool by_turns, const HopperBackward& args,
+                           void* stream);
+
+// dq from the order of accumulators to rows, scaled and rounded; rows that are not finite are
+// listed.
+struct HopperQueryGradient {
+  const float* from;  // HopperBackward::dq
+  Rows dq;
+  unsigned* careful;
+  unsigned* careful_rows;
+  std::int64_t batch, num_heads, q_tokens;
+  int head_dim;
+  float scale;
+};
+int write_query_gradient(const HopperQueryGradient& args, void* stream);
+
+}  // namespace cephalo::kernels::cuda

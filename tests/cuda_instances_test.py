@@ -1,0 +1,52 @@
+"""Kernels of tensor cores are few, and what the compiler says of them is heard."""
+
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+import check_cuda  # noqa: E402
+
+MOST = 64
+GOOD = """ptxas info    : Compiling entry function 'attend_rows' for 'sm_90'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 78 registers, used 0 barriers
+"""
+
+
+class Instances(unittest.TestCase):
+    def test_they_are_listed_once_and_few(self):
+        """Mask parts are data, not instances."""
+        text = (ROOT / "cephalo/kernels/cuda/instances.h").read_text()
+        listed = re.findall(r"X\((\w+), (\d+), (\w+)\)", text)
+        self.assertEqual(len(listed), len(set(listed)))
+        kernels = 3 * len(listed)  # forward, backward by turns, backward in any order
+        self.assertGreaterEqual(kernels, 24)
+        self.assertLessEqual(kernels, MOST)
+
+
+class WhatTheCompilerSays(unittest.TestCase):
+    def found(self, log):
+        with tempfile.TemporaryDirectory() as name:
+            build = pathlib.Path(name)
+            (build / "CMakeCache.txt").write_text("CEPHALO_NVCC:FILEPATH=/nowhere/nvcc\n")
+            (build / "cuda").mkdir()
+            if log is not None:
+                (build / "cuda/simple.cu.o.ptxas").write_text(log)
+            return [problem for problem in check_cuda.problems(build) if "cuobjdump" not in problem]
+
+    def test_nothing_is_found_where_nothing_is_wrong(self):
+        self.assertEqual(self.found(GOOD), [])
+
+    def test_serialised_products_spills_and_no_kernels_are_found(self):
+        self.assertIn("C7510", self.found(GOOD + "ptxas info : (C7510) Potential Performance Loss\n")[0])
+        self.assertEqual(self.found(GOOD.replace("0 bytes spill loads", "8 bytes spill loads")),
+                         ["simple.cu: registers were spilled"])
+        self.assertIn("no kernels", self.found(None)[0])
+
+
+if __name__ == "__main__":
+    unittest.main()
