@@ -26,7 +26,9 @@ class Tensor(ctypes.Structure):
 class AttendOptions(ctypes.Structure):
     _fields_ = [("scale", ctypes.c_double), ("softcap", ctypes.c_double),
                 ("dropout", ctypes.c_double), ("seed", ctypes.c_uint64),
-                ("engine", ctypes.c_int32), ("threads", ctypes.c_int32)]
+                ("engine", ctypes.c_int32), ("threads", ctypes.c_int32),
+                ("device", ctypes.c_int32), ("any_order", ctypes.c_int32),
+                ("stream", ctypes.c_void_p)]
 
 
 class AttendGradients(ctypes.Structure):

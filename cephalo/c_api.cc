@@ -142,7 +142,9 @@ cephalo_status cephalo_mask_alibi(cephalo_mask* mask, const float* slopes, int64
 }
 
 cephalo_attend_options cephalo_attend_options_default(void) {
-  return {std::numeric_limits<double>::quiet_NaN(), 0.0, 0.0, 0, CEPHALO_ENGINE_AUTO, 0};
+  cephalo_attend_options options{};
+  options.scale = std::numeric_limits<double>::quiet_NaN();
+  return options;
 }
 
 cephalo_status cephalo_attend(const cephalo_tensor* q, const cephalo_tensor* k,
@@ -151,11 +153,12 @@ cephalo_status cephalo_attend(const cephalo_tensor* q, const cephalo_tensor* k,
                               const cephalo_tensor* context_out, const cephalo_tensor* lse_out) {
   constexpr const char* kFunction = "cephalo_attend";
   return guarded([&] {
-    const TensorView q_view = view_of(q, kFunction, "q");
-    const TensorView k_view = view_of(k, kFunction, "k");
-    const TensorView v_view = view_of(v, kFunction, "v");
-    const MutableTensorView context = view_of(context_out, kFunction, "context_out");
-    const MutableTensorView lse = view_or_empty(lse_out, kFunction, "lse_out");
+    const Device device = device_of(options, kFunction);
+    const TensorView q_view = view_of(q, kFunction, "q", device);
+    const TensorView k_view = view_of(k, kFunction, "k", device);
+    const TensorView v_view = view_of(v, kFunction, "v", device);
+    const MutableTensorView context = view_of(context_out, kFunction, "context_out", device);
+    const MutableTensorView lse = view_or_empty(lse_out, kFunction, "lse_out", device);
     check_attend_outputs(q_view, v_view, context, lse_out == nullptr ? nullptr : &lse);
     attend_into({context, lse}, q_view, k_view, v_view, mask_or_none(mask),
                 options_of(options, kFunction));

@@ -88,7 +88,15 @@ CEPHALO_API cephalo_status cephalo_mask_bias(cephalo_mask* mask, const cephalo_t
 CEPHALO_API cephalo_status cephalo_mask_alibi(cephalo_mask* mask, const float* slopes,
                                               int64_t num_heads);
 
-enum { CEPHALO_ENGINE_AUTO = 0, CEPHALO_ENGINE_REFERENCE = 1, CEPHALO_ENGINE_FUSED = 2 };
+enum {
+  CEPHALO_ENGINE_AUTO = 0,
+  CEPHALO_ENGINE_REFERENCE = 1,
+  CEPHALO_ENGINE_FUSED = 2,
+  CEPHALO_ENGINE_CUDA = 3,
+  CEPHALO_ENGINE_CUDA_SIMPLE = 4
+};
+// The GPU of number n is CEPHALO_CUDA + n.
+enum { CEPHALO_HOST = 0, CEPHALO_CUDA = 1 };
 // How to attend; start from the defaults and change what you need.
 typedef struct cephalo_attend_options {
   double scale;     // NAN: 1 / sqrt(head_dim)
@@ -97,6 +105,10 @@ typedef struct cephalo_attend_options {
   uint64_t seed;    // of dropout
   int32_t engine;   // CEPHALO_ENGINE_AUTO …
   int32_t threads;  // 0: as set by cephalo_set_threads
+  int32_t device;   // CEPHALO_HOST …: where all tensors of the call lie
+  // On a GPU: 1: gradients may differ in their last bits from call to call
+  int32_t any_order;
+  void* stream;  // on a GPU: the cudaStream_t that the call goes into, without waiting for it
 } cephalo_attend_options;
 CEPHALO_API cephalo_attend_options cephalo_attend_options_default(void);
 

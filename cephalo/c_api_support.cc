@@ -1,6 +1,8 @@
 #include "cephalo/c_api_support.h"
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "cephalo/attention/plan.h"
@@ -22,7 +24,9 @@ Engine engine_of(int32_t engine, const char* function) {
 }
 static_assert(static_cast<int32_t>(Engine::automatic) == CEPHALO_ENGINE_AUTO &&
               static_cast<int32_t>(Engine::reference) == CEPHALO_ENGINE_REFERENCE &&
-              static_cast<int32_t>(Engine::fused) == CEPHALO_ENGINE_FUSED);
+              static_cast<int32_t>(Engine::fused) == CEPHALO_ENGINE_FUSED &&
+              static_cast<int32_t>(Engine::cuda) == CEPHALO_ENGINE_CUDA &&
+              static_cast<int32_t>(Engine::cuda_simple) == CEPHALO_ENGINE_CUDA_SIMPLE);
 
 }  // namespace
 
@@ -70,7 +74,8 @@ DType dtype_of(int32_t dtype, const char* function, const char* argument) {
   return static_cast<DType>(dtype);
 }
 
-MutableTensorView view_of(const cephalo_tensor* t, const char* function, const char* argument) {
+MutableTensorView view_of(const cephalo_tensor* t, const char* function, const char* argument,
+                          Device device) {
   const cephalo_tensor& tensor = not_null(t, function, argument);
   require(tensor.rank >= 0 && tensor.rank <= 4, "{}: {} has rank {}; 0 to 4 is supported", function,
           argument, tensor.rank);
@@ -84,12 +89,20 @@ MutableTensorView view_of(const cephalo_tensor* t, const char* function, const c
   }
   require(tensor.data != nullptr || numel(shape) == 0, "{}: the data of {} {} is NULL", function,
           argument, shape);
-  return {tensor.data, dtype_of(tensor.dtype, function, argument), shape, strides};
+  return {tensor.data, dtype_of(tensor.dtype, function, argument), shape, strides, device};
 }
 
-MutableTensorView view_or_empty(const cephalo_tensor* t, const char* function,
-                                const char* argument) {
-  return t == nullptr ? MutableTensorView() : view_of(t, function, argument);
+Device device_of(const cephalo_attend_options* options, const char* function) {
+  const int32_t device = options == nullptr ? CEPHALO_HOST : options->device;
+  if (device == CEPHALO_HOST) return {};
+  constexpr int32_t kLast = CEPHALO_CUDA + std::numeric_limits<std::uint8_t>::max();
+  require(device >= CEPHALO_CUDA && device <= kLast, "{}: there is no device {}", function, device);
+  return {DeviceKind::cuda, static_cast<std::uint8_t>(device - CEPHALO_CUDA)};
+}
+
+MutableTensorView view_or_empty(const cephalo_tensor* t, const char* function, const char* argument,
+                                Device device) {
+  return t == nullptr ? MutableTensorView() : view_of(t, function, argument, device);
 }
 
 const Mask& mask_or_none(const cephalo_mask* mask) {
@@ -106,6 +119,8 @@ AttendOptions options_of(const cephalo_attend_options* wanted, const char* funct
   options.seed = o.seed;
   options.engine = engine_of(o.engine, function);
   options.threads = o.threads;
+  options.stream = o.stream;
+  options.deterministic = o.any_order == 0;
   return options;
 }
 

@@ -50,10 +50,12 @@ T& not_null(T* pointer, const char* function, const char* argument) {
 }
 
 DType dtype_of(int32_t dtype, const char* function, const char* argument);
-MutableTensorView view_of(const cephalo_tensor* t, const char* function, const char* argument);
+MutableTensorView view_of(const cephalo_tensor* t, const char* function, const char* argument,
+                          Device device = {});
 // NULL: an empty view
-MutableTensorView view_or_empty(const cephalo_tensor* t, const char* function,
-                                const char* argument);
+MutableTensorView view_or_empty(const cephalo_tensor* t, const char* function, const char* argument,
+                                Device device = {});
+Device device_of(const cephalo_attend_options* options, const char* function);
 const Mask& mask_or_none(const cephalo_mask* mask);
 AttendOptions options_of(const cephalo_attend_options* options, const char* function);
 

@@ -37,15 +37,17 @@ cephalo_status cephalo_attend_backward(const cephalo_tensor* q, const cephalo_te
   constexpr const char* kFunction = "cephalo_attend_backward";
   return guarded([&] {
     const cephalo_attend_gradients& g = not_null(gradients, kFunction, "gradients");
-    const TensorView q_view = view_of(q, kFunction, "q");
-    const TensorView k_view = view_of(k, kFunction, "k");
-    const TensorView v_view = view_of(v, kFunction, "v");
-    const AttendPass pass{
-        view_of(g.context, kFunction, "context"), view_of(g.lse, kFunction, "lse"),
-        view_of(g.dcontext, kFunction, "dcontext"), view_or_empty(g.dlse, kFunction, "dlse")};
-    const AttendGradientViews out{view_of(g.dq_out, kFunction, "dq_out"),
-                                  view_of(g.dk_out, kFunction, "dk_out"),
-                                  view_of(g.dv_out, kFunction, "dv_out")};
+    const Device device = device_of(options, kFunction);
+    const TensorView q_view = view_of(q, kFunction, "q", device);
+    const TensorView k_view = view_of(k, kFunction, "k", device);
+    const TensorView v_view = view_of(v, kFunction, "v", device);
+    const AttendPass pass{view_of(g.context, kFunction, "context", device),
+                          view_of(g.lse, kFunction, "lse", device),
+                          view_of(g.dcontext, kFunction, "dcontext", device),
+                          view_or_empty(g.dlse, kFunction, "dlse", device)};
+    const AttendGradientViews out{view_of(g.dq_out, kFunction, "dq_out", device),
+                                  view_of(g.dk_out, kFunction, "dk_out", device),
+                                  view_of(g.dv_out, kFunction, "dv_out", device)};
     check_output(out.dq, q_view.shape(), q_view.dtype(), kFunction, "dq_out");
     check_output(out.dk, k_view.shape(), k_view.dtype(), kFunction, "dk_out");
     check_output(out.dv, v_view.shape(), v_view.dtype(), kFunction, "dv_out");

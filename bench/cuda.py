@@ -1,0 +1,157 @@
+"""cuda.py --library LIB [--quick] [--rounds N]: attention on a GPU beside cuDNN's, through PyTorch.
+
+Both take turns in one process: the card runs at its power limit, so a contestant's clock depends on
+who ran just before. Times are CUDA events around several calls, medians over the rounds; results
+are compared as well. FLOPs: 4 · batch · heads · tokens² · head_dim, half of it with a causal mask;
+backward 2.5 times that.
+"""
+
+import argparse
+import ctypes
+import math
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import native
+
+SHAPES = [(1, 16, 16384, 128), (1, 16, 16384, 64), (4, 16, 4096, 128), (4, 16, 4096, 64), (16, 12, 1024, 64)]
+DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+CUDA = 1
+
+
+def gpu_tensor(tensor):
+    """cephalo_tensor of a torch tensor, which it keeps alive."""
+    view = native.Tensor.__new__(native.Tensor)
+    ctypes.Structure.__init__(view, tensor.data_ptr(), DTYPES[tensor.dtype], tensor.dim(),
+                              (ctypes.c_int64 * 4)(*tensor.shape), (ctypes.c_int64 * 4)(*tensor.stride()))
+    view.array = tensor
+    return view
+
+
+class Ours:
+    """attend and attend_backward on torch's current stream."""
+
+    def __init__(self, path):
+        self.library = native.Cephalo(path)
+        self.causal = native.Mask(self.library, [("causal", 0)])
+
+    def options(self, any_order=False):
+        options = self.library.lib.cephalo_attend_options_default()
+        options.device = CUDA + torch.cuda.current_device()
+        options.any_order = any_order
+        options.stream = torch.cuda.current_stream().cuda_stream
+        return options
+
+    def forward(self, q, k, v, causal):
+        """A function without arguments that attends, and its results."""
+        context, lse = torch.empty_like(q), torch.empty(q.shape[:-1], device=q.device)
+        tensors, options = [gpu_tensor(t) for t in (q, k, v, context, lse)], self.options()
+        pointers = [ctypes.byref(t) for t in tensors]
+        mask = self.causal.handle if causal else None
+
+        def call():
+            self.library.check(self.library.lib.cephalo_attend(
+                *pointers[:3], mask, ctypes.byref(options), *pointers[3:]))
+
+        call.keeps_alive = (tensors, options)
+        return call, context, lse
+
+    def backward(self, q, k, v, dcontext, causal, any_order):
+        forward, context, lse = self.forward(q, k, v, causal)
+        forward()
+        gradients = [torch.full_like(t, math.nan) for t in (q, k, v)]
+        inputs, options = [gpu_tensor(t) for t in (q, k, v)], self.options(any_order)
+        tensors = [gpu_tensor(t) for t in (context, lse, dcontext, *gradients)]
+        pointers = [ctypes.pointer(t) for t in tensors]
+        all_of_it = native.AttendGradients(*pointers[:3], None, *pointers[3:])
+        mask = self.causal.handle if causal else None
+
+        def call():
+            self.library.check(self.library.lib.cephalo_attend_backward(
+                *(ctypes.byref(t) for t in inputs), mask, ctypes.byref(options), ctypes.byref(all_of_it)))
+
+        call.keeps_alive = (inputs, tensors, options)
+        return call, gradients
+
+
+def milliseconds(call, calls):
+    start, end = torch.cuda.Event(True), torch.cuda.Event(True)
+    call()
+    start.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / calls
+
+
+def median(times):
+    return sorted(times)[len(times) // 2]
+
+
+def side_by_side(ours, peer, flops, rounds):
+    calls = max(1, min(20, int(2e13 / flops)))
+    pairs = [(milliseconds(ours, calls), milliseconds(peer, calls)) for _ in range(rounds + 2)][2:]
+    return [median(times) for times in zip(*pairs)]
+
+
+def difference(ours, theirs):
+    return max(((x.float() - y.float()).norm() / y.float().norm()).item() for x, y in zip(ours, theirs))
+
+
+def report(name, shape, causal, flops, times, error):
+    ours, peer = times
+    batch, heads, tokens, width = shape
+    print(f"| {name} ({batch}, {heads}, {tokens}, {width}) {'causal' if causal else 'full'} "
+          f"| {flops / ours / 1e9:.0f} / {flops / peer / 1e9:.0f} | {peer / ours:.3f} | {error:.1e} |", flush=True)
+
+
+def climbing(q, k):
+    """Scores grow by hundreds towards the first key: every block raises the maximum."""
+    ramp = torch.linspace(60, 0.1, k.shape[2], device=k.device)[None, None, :, None]
+    return q.abs(), (k.abs() * ramp).to(k.dtype)
+
+
+def bench_shape(ours, shape, dtype, rounds):
+    batch, heads, tokens, width = shape
+    q, k, v, dcontext = [torch.randn(shape, device="cuda").to(dtype) for _ in range(4)]
+    for causal in (False, True):
+        flops = 4 * batch * heads * tokens * tokens * width * (0.5 if causal else 1)
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            for name, (x, y) in {"forward": (q, k), "forward, climbing scores": climbing(q, k)}.items():
+                if name != "forward" and tokens < 16384:
+                    continue
+                call, context, _ = ours.forward(x, y, v, causal)
+                peer = lambda: F.scaled_dot_product_attention(x, y, v, is_causal=causal)
+                with torch.no_grad():
+                    times = side_by_side(call, peer, flops, rounds)
+                    report(name, shape, causal, flops, times, difference([context], [peer()]))
+            leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+            out = F.scaled_dot_product_attention(*leaves, is_causal=causal)
+            peer = lambda: torch.autograd.grad(out, leaves, dcontext, retain_graph=True)
+            for name, any_order in {"backward, same bits": False, "backward, any order": True}.items():
+                call, gradients = ours.backward(q, k, v, dcontext, causal, any_order)
+                times = side_by_side(call, peer, 2.5 * flops, rounds)
+                report(name, shape, causal, 2.5 * flops, times, difference(gradients, peer()))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--quick", action="store_true", help="3 rounds of the smaller shapes")
+    parser.add_argument("--dtype", choices=["bfloat16", "float16"], default="bfloat16")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    ours = Ours(arguments.library)
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, "
+          f"cuDNN {torch.backends.cudnn.version()}, {arguments.dtype}")
+    print("| (batch, heads, tokens, head_dim) | TFLOP/s: ours / cuDNN | ratio | difference |\n|---|---|---|---|")
+    for shape in SHAPES[2:] if arguments.quick else SHAPES:
+        bench_shape(ours, shape, getattr(torch, arguments.dtype), 3 if arguments.quick else arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()
