@@ -23,7 +23,7 @@ struct AttendTangents {
 };
 
 // Forward mode. Of the pass only context and lse are looked at; q, k, v, mask and options are as
-// attend had them; float32 or float64. Weights are computed anew as attend_backward does, dropout
+// attend had them; float32 or float64. Weights are computed again as attend_backward does, dropout
 // of the counter stream too. A query that may look at nothing does not move: 0. What is hidden
 // reaches nothing, NaN included. A rectangle of a larger problem must have all of its keys.
 AttendTangents attend_tangent(const AttendPass& pass, const TensorView& q, const TensorView& k,
@@ -61,6 +61,7 @@ void attend_tangent_into(const AttendTangentViews& tangents, const AttendPass& p
                          const AttendDirection& along, const Mask& mask = {},
                          const AttendOptions& options = {});
 
+// The same for attend_second.
 struct AttendSecondViews {
   MutableTensorView hq;
   MutableTensorView hk;

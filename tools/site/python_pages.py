@@ -7,7 +7,8 @@ from prose import markdown
 
 # Where each public name is shown.
 SECTIONS = {
-    "attention": ("Attention and masks", """attend AttendResult attend_backward AttendGradients plan Plan
+    "attention": ("Attention and masks", """attend AttendResult attend_backward AttendGradients
+        attend_tangent AttendTangents attend_second AttendSecond plan Plan
         weights pooled_weights PooledWeights row_sums ROW_SUMS KVCache
         Mask positions causal window unlimited keep drop bias lengths documents alibi alibi_slopes
         gradcheck GradcheckReport"""),
