@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <utility>
 
 #include "cephalo/attention/attend.h"
@@ -54,6 +55,44 @@ TEST(DeviceTest, a_device_that_is_not_there_is_refused_by_name) {
   }
   EXPECT_EQ(error_of([] { Tensor::empty({2}, DType::f32, kOne); }),
             "tensor: there is no device cuda:1 here");
+}
+
+// A device whose memory the host reaches by copies alone, or so it says.
+class CopyDevice final : public Allocator {
+ public:
+  void* allocate(std::size_t bytes) const override { return ::operator new(bytes); }
+  void release(void* memory) const noexcept override { ::operator delete(memory); }
+  void copy_in(void* to, const void* host, std::size_t bytes) const override {
+    std::memcpy(to, host, bytes);
+  }
+  void copy_out(void* host, const void* from, std::size_t bytes) const override {
+    std::memcpy(host, from, bytes);
+  }
+};
+
+TEST(DeviceTest, tensors_are_copied_to_a_device_and_back) {
+  const CopyDevice memory;
+  const ScopedAllocator registered(kOne, memory);
+  const Tensor here = Tensor::of({{1, 2}, {3, 4}});
+  const Tensor there = Tensor::copy(transpose(here, 0, 1), kOne);
+  EXPECT_EQ(there.device(), kOne);
+  const Tensor back = Tensor::copy(there, Device{});
+  EXPECT_EQ(back.at({0, 1}), 3.0);
+  EXPECT_EQ(back.at({1, 0}), 2.0);
+  EXPECT_EQ(error_of([&] { Tensor::copy(transpose(there, 0, 1), Device{}); }),
+            "copy: a tensor [2, 2] on cuda:1 with strides [1, 2] is not dense");
+  EXPECT_EQ(error_of([&] {
+              Tensor::copy(there, Device{DeviceKind::cuda, 2});
+            }),
+            "copy: from cuda:1 to cuda:2; one of them must be the host");
+}
+
+TEST(DeviceTest, memory_without_copies_is_not_reached) {
+  const FakeDevice fake;
+  EXPECT_EQ(error_of([&] {
+              Tensor::copy(Tensor::of({1, 2}), fake.device());
+            }),
+            "copy: this device's memory cannot be reached from the host");
 }
 
 TEST(DeviceTest, memory_of_a_device_goes_back_to_it) {

@@ -8,6 +8,7 @@
 #include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/plan.h"
+#include "tests/support/fake_device.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {
@@ -91,6 +92,56 @@ TEST_F(EngineTest, a_layer_attends_with_it_unless_gradients_are_wanted) {
 TEST_F(EngineTest, every_language_knows_its_name) {
   EXPECT_STREQ(name(kCorner.engine), "corner");
   EXPECT_STREQ(named_engines().back().name, "corner");
+}
+
+// An engine of a device that computes nothing, and counts how often.
+int calls_elsewhere = 0;
+const EngineEntry kElsewhere{
+    .engine = static_cast<Engine>(78),
+    .name = "elsewhere",
+    .device = DeviceKind::cuda,
+    .absent = [](Device device) -> const char* {
+      return device.index == 1 ? nullptr : "there is no such device";
+    },
+    .refuses = [](const AttendProblem&, Job) -> const char* { return nullptr; },
+    .attend = [](const AttendProblem&, const AttendOutput&) { ++calls_elsewhere; },
+};
+
+struct EngineOfDeviceTest : ::testing::Test {
+  testing::FakeDevice device;  // cuda:1
+  ScopedEngine elsewhere{kElsewhere};
+  Tensor there = device.empty({1, 2, 3, 4});
+  Tensor here = normal({1, 2, 3, 4}, 1);
+};
+
+TEST_F(EngineOfDeviceTest, it_is_chosen_where_its_tensors_are) {
+  calls_elsewhere = 0;
+  const AttendResult r = attend(there, there, there, causal(), {.return_lse = true});
+  EXPECT_EQ(calls_elsewhere, 1);
+  EXPECT_EQ(r.context.device(), device.device());
+  EXPECT_EQ(r.lse.device(), device.device());
+  EXPECT_EQ(attend(here, here, here).context.device(), Device{});
+  EXPECT_EQ(calls_elsewhere, 1);
+}
+
+TEST_F(EngineOfDeviceTest, the_plan_says_who_computes_elsewhere) {
+  const Plan p = plan(there, there, there);
+  EXPECT_EQ(p.engine, kElsewhere.engine);
+  EXPECT_NE(p.to_string().find("fused refuses: q, k and v do not lie on the host"),
+            std::string::npos);
+  EXPECT_NE(plan(here, here, here).to_string().find("elsewhere refuses: there is no such device"),
+            std::string::npos);
+  EXPECT_EQ(error_of([&] { attend(there, there, there, {}, {.engine = Engine::fused}); }),
+            "attend: the fused engine refuses: q, k and v do not lie on the host");
+}
+
+TEST_F(EngineOfDeviceTest, two_devices_in_one_call_are_refused_with_both_names) {
+  const Tensor added = Tensor::zeros({3, 3});
+  EXPECT_EQ(error_of([&] { attend(there, there, there, bias(added)); }),
+            "attend: bias of the mask lies on host, the problem on cuda:1");
+  Tensor context = Tensor::zeros({1, 2, 3, 4});
+  EXPECT_EQ(error_of([&] { attend_into({context}, there, there, there); }),
+            "attend_into: q lies on cuda:1, context on host");
 }
 
 TEST(EngineListTest, weights_maps_and_sums_obey_the_options_too) {
