@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "cephalo/core/format.h"
+#include "cephalo/core/number_text.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
@@ -15,6 +16,11 @@ bool parse_whole(const std::string& text, T& value) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   return error == std::errc() && stop == end && !text.empty();
+}
+
+bool parse_whole(const std::string& text, double& value) {
+  const char* end = text.data() + text.size();
+  return read_number(text.data(), end, &value) == end && !text.empty();
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ endfunction()
 # Sources of the library of which the same is true: names, settings, files' headers, drawings.
 set(sources_without_arithmetic
   cephalo/core/format.cc
+  cephalo/core/number_text.cc
   cephalo/core/print.cc
   cephalo/mask/mask_text.cc
   cephalo/io/config_keys.cc

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <utility>
 #include <variant>
@@ -10,6 +9,7 @@
 
 #include "cephalo/core/fail.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/number_text.h"
 #include "cephalo/core/printable.h"
 #include "cephalo/mask/bound_mask.h"
 
@@ -72,8 +72,8 @@ class MaskParser {
     peek();
     double value = 0.0;
     const char* begin = text_.data() + at_;
-    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), value);
-    if (error != std::errc()) complain("a number");
+    const char* end = read_number(begin, text_.data() + text_.size(), &value);
+    if (end == begin) complain("a number");
     at_ += static_cast<std::size_t>(end - begin);
     return value;
   }
