@@ -1,6 +1,7 @@
 #include "cephalo/attention/attend_second.h"
 
 #include "cephalo/attention/engine/engine.h"
+#include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/parallel.h"
 
@@ -26,6 +27,7 @@ AttendDirection whole_direction(const AttendDirection& along, const TensorView& 
   const auto whole = [&](const char* what, const TensorView& t, const TensorView& of) {
     if (t.numel() == 0) return with_leading_ones(zeros_like(of), kRank);
     check_like(what, t, of, q.dtype(), function);
+    common_device(function, {{"q", q}, {what, t}});
     return with_leading_ones(t, kRank);
   };
   AttendDirection result{whole("the direction of q", along.q, q),
@@ -52,9 +54,11 @@ SecondProblem make_second(const AttendPass& pass, const TensorView& q, const Ten
   problem.backward.pass = with_leading_ones(
       goes_back ? pass : AttendPass{pass.context, pass.lse, zeros_like(pass.context)});
   problem.along = whole_direction(along, q, k, v, mask, function);
-  check_like(goes_back ? "hdcontext" : "tcontext", tangents.tcontext, pass.context, q.dtype(),
-             function);
-  check_like(goes_back ? "hdlse" : "tlse", tangents.tlse, pass.lse, q.dtype(), function);
+  const char* tcontext = goes_back ? "hdcontext" : "tcontext";
+  const char* tlse = goes_back ? "hdlse" : "tlse";
+  check_like(tcontext, tangents.tcontext, pass.context, q.dtype(), function);
+  check_like(tlse, tangents.tlse, pass.lse, q.dtype(), function);
+  common_device(function, {{"q", q}, {tcontext, tangents.tcontext}, {tlse, tangents.tlse}});
   problem.tangents = {with_leading_ones(tangents.tcontext, kRank),
                       with_leading_ones(tangents.tlse, kRank - 1)};
   return problem;
@@ -65,6 +69,7 @@ void check_second(const AttendSecondViews& second, const TensorView& q, const Te
   check_like("hq", second.hq, q, q.dtype(), kSecond);
   check_like("hk", second.hk, k, q.dtype(), kSecond);
   check_like("hv", second.hv, v, q.dtype(), kSecond);
+  common_device(kSecond, {{"q", q}, {"hq", second.hq}, {"hk", second.hk}, {"hv", second.hv}});
   check_like_biases({"hbias", "results"}, second.hbias, mask, q.dtype(), kSecond);
 }
 
@@ -83,8 +88,8 @@ void attend_tangent_into(const AttendTangentViews& tangents, const AttendPass& p
 AttendTangents attend_tangent(const AttendPass& pass, const TensorView& q, const TensorView& k,
                               const TensorView& v, const AttendDirection& along, const Mask& mask,
                               const AttendOptions& options) {
-  AttendTangents result{Tensor::empty(pass.context.shape(), q.dtype()),
-                        Tensor::empty(pass.lse.shape(), q.dtype())};
+  AttendTangents result{Tensor::empty(pass.context.shape(), q.dtype(), q.device()),
+                        Tensor::empty(pass.lse.shape(), q.dtype(), q.device())};
   attend_tangent_into({result.tcontext, result.tlse}, pass, q, k, v, along, mask, options);
   return result;
 }
@@ -110,16 +115,16 @@ void attend_second_into(const AttendSecondViews& second, const AttendPass& pass,
 AttendSecond attend_second(const AttendPass& pass, const TensorView& q, const TensorView& k,
                            const TensorView& v, const AttendDirection& along, const Mask& mask,
                            const AttendOptions& options, bool with_hbias) {
-  AttendSecond result{Tensor::empty(q.shape(), q.dtype()),
-                      Tensor::empty(k.shape(), q.dtype()),
-                      Tensor::empty(v.shape(), q.dtype()),
+  AttendSecond result{Tensor::empty(q.shape(), q.dtype(), q.device()),
+                      Tensor::empty(k.shape(), q.dtype(), q.device()),
+                      Tensor::empty(v.shape(), q.dtype(), q.device()),
                       {},
-                      Tensor::empty(pass.context.shape(), q.dtype()),
-                      Tensor::empty(pass.lse.shape(), q.dtype())};
+                      Tensor::empty(pass.context.shape(), q.dtype(), q.device()),
+                      Tensor::empty(pass.lse.shape(), q.dtype(), q.device())};
   AttendSecondViews views{result.hq, result.hk, result.hv, result.hdcontext, result.hdlse, {}};
   if (with_hbias) {
     for (const TensorView& bias : biases_of(mask)) {
-      result.hbias.push_back(Tensor::empty(bias.shape(), q.dtype()));
+      result.hbias.push_back(Tensor::empty(bias.shape(), q.dtype(), q.device()));
       views.hbias.push_back(result.hbias.back());
     }
   }

@@ -120,6 +120,17 @@ TEST_F(AttendSecondTest, mistakes_are_named) {
             "attend_tangent: lse is [4, 5], expected [2, 4, 5]");
 }
 
+TEST_F(AttendSecondTest, what_lies_on_another_device_is_named) {
+  const TensorView there(pass.uq.data(), DType::f32, pass.uq.shape(), pass.uq.strides(),
+                         Device{DeviceKind::cuda, 1});
+  EXPECT_EQ(refusal(given, {there, {}, {}}),
+            "attend_second: q lies on host, the direction of q on cuda:1");
+  EXPECT_EQ(error_of([&] {
+              attend_tangent(given, pass.q, pass.k, pass.v, {there, {}, {}});
+            }),
+            "attend_tangent: q lies on host, the direction of q on cuda:1");
+}
+
 TEST_F(AttendSecondTest, sixteen_bits_are_refused_by_name) {
   const Tensor q = Tensor::copy(pass.q, DType::bf16), k = Tensor::copy(pass.k, DType::bf16);
   const Tensor v = Tensor::copy(pass.v, DType::bf16);
