@@ -101,8 +101,9 @@ template <typename T>
 void FusedSecond<T>::add_tangent(dim_t b, dim_t t, Block& block, const kernels::TileMask<T>& mask,
                                  const Scratch& s, const More& m) const {
   const dim_t kv_head = block.h / this->group_;
-  const Keys tile = this->pack_tile(b, kv_head, t, s.tiles, s);
-  weigh(b, block, tile, pack_direction(b, kv_head, tile, m.tiles, s), mask, s, m);
+  const Keys tile = pack_keys(b, kv_head, t, s.tiles, s);
+  const KeyDirection direction{{}, pack_ukeys(b, kv_head, tile, m.tiles, s), nullptr};
+  weigh(b, block, tile, direction, mask, s, m);
   second_.add_rows(block.queries, tile.keys, s.strips, m.tweights, m.tlse);
   second_.drop(block.queries, tile.keys, &mask, s.strips, s.weights);
   second_.drop(block.queries, tile.keys, &mask, s.strips, m.tweights);
@@ -170,16 +171,39 @@ void FusedSecond<T>::find_tdelta() {
 }
 
 template <typename T>
+typename FusedSecond<T>::Keys FusedSecond<T>::pack_keys(dim_t b, dim_t kv_head, dim_t number,
+                                                        T* memory, const Scratch& s) const {
+  const QueryRange& place = this->tiles_[static_cast<std::size_t>(number)];
+  Keys tile{};
+  tile.j = place.begin;
+  tile.keys.count = this->tile_begin(number + 1) - place.begin;
+  tile.keys.columns = place.columns;
+  tile.keys.keys = memory;
+  const kernels::Rows k = rows_of(this->f_.k, b, kv_head, tile.j, tile.keys.count, s.rows);
+  this->kernels_.pack_lanes(k, static_cast<T>(this->f_.scale * std::numbers::log2e),
+                            place.columns * this->kernels_.lanes, memory);
+  return tile;
+}
+
+template <typename T>
+T* FusedSecond<T>::pack_ukeys(dim_t b, dim_t kv_head, const Keys& tile, T* memory,
+                              const Scratch& s) const {
+  const kernels::Rows uk = rows_of(along_.k, b, kv_head, tile.j, tile.keys.count, s.rows);
+  this->kernels_.pack_lanes(uk, static_cast<T>(this->f_.scale * std::numbers::log2e),
+                            tile.keys.columns * this->kernels_.lanes, memory);
+  return memory;
+}
+
+template <typename T>
 typename FusedSecond<T>::KeyDirection FusedSecond<T>::pack_direction(dim_t b, dim_t kv_head,
                                                                      const Keys& tile, T* memory,
                                                                      const Scratch& s) const {
   const dim_t width = tile.keys.columns * this->kernels_.lanes;
   const dim_t count = tile.keys.count;
-  T* ukeys = memory;
+  T* ukeys = pack_ukeys(b, kv_head, tile, memory, s);
   T* uvalues = ukeys + this->head_dim_ * this->width_;
   T* ukey_rows = uvalues + this->v_dim_ * this->width_;
   const kernels::Rows uk = rows_of(along_.k, b, kv_head, tile.j, count, s.rows);
-  this->kernels_.pack_lanes(uk, static_cast<T>(this->f_.scale * std::numbers::log2e), width, ukeys);
   const bool finite = this->kernels_.copy_rows(uk, this->key_stride_, ukey_rows);
   const kernels::Rows uv = rows_of(along_.v, b, kv_head, tile.j, count, s.rows);
   this->kernels_.pack_lanes(uv, T{1}, width, uvalues);

@@ -79,6 +79,10 @@ class FusedSecond : private FusedBackward<T> {
   // minus_tdelta of every row, from tcontext.
   void find_tdelta();
 
+  // A tile and its direction as far as the first pass needs them: keys in lanes, and nothing else.
+  Keys pack_keys(dim_t b, dim_t kv_head, dim_t number, T* memory, const Scratch& s) const;
+  T* pack_ukeys(dim_t b, dim_t kv_head, const Keys& tile, T* memory, const Scratch& s) const;
+
   KeyDirection pack_direction(dim_t b, dim_t kv_head, const Keys& tile, T* memory,
                               const Scratch& s) const;
   // The block itself and its direction.
