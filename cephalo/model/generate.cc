@@ -113,7 +113,7 @@ std::int64_t sample_token(const TensorView& logits, const SamplingOptions& optio
     const double y = values[static_cast<std::size_t>(b)];
     return x > y || (x == y && a < b);
   };
-  const dim_t count = options.top_k > 0 ? std::min(options.top_k, std::ssize(order))
+  const dim_t count = options.top_k > 0 ? std::min<dim_t>(options.top_k, std::ssize(order))
                                         : static_cast<dim_t>(order.size());
   std::partial_sort(order.begin(), order.begin() + count, order.end(), before);
   order.resize(static_cast<std::size_t>(count));

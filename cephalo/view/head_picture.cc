@@ -149,7 +149,7 @@ struct GridLayout {
         axis(text.tokens, cells, cell, kSmall, kLongestName),
         room(named ? axis.room : 0) {
     for (const HeadReport& report : reports) {
-      labels = std::max(labels, std::ssize(report.labels));
+      labels = std::max<dim_t>(labels, std::ssize(report.labels));
     }
     column = std::max(room + side, room + text_width("induction 0.00")) + kMargin;
     row = kLine + room + side + (labels + 1) * kLine;
