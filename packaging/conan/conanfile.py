@@ -59,9 +59,10 @@ class Cephalo(ConanFile):
         CMake(self).install()
 
     def package_info(self):
-        self.cpp_info.libs = ["cephalo"]
-        self.cpp_info.set_property("cmake_file_name", "cephalo")
-        self.cpp_info.set_property("cmake_target_name", "cephalo::cephalo")
+        # CMake finds the files that cephalo installs: they ask for C++20, which Conan's own would not.
+        self.cpp_info.set_property("cmake_find_mode", "none")
+        self.cpp_info.builddirs = [os.path.join("lib", "cmake", "cephalo")]
         self.cpp_info.set_property("pkg_config_name", "cephalo")
+        self.cpp_info.libs = ["cephalo"]
         if self.settings.os in ("Linux", "FreeBSD"):
             self.cpp_info.system_libs = ["pthread", "m"]
