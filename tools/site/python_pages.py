@@ -178,9 +178,10 @@ def entry(name, nodes, links):
 
 
 def torch_page(package, links):
-    tree = ast.parse((package / "torch.py").read_text(encoding="utf-8"))
-    parts = ["# cephalo.torch", doc(tree, links)]
-    for node in tree.body:
+    trees = [ast.parse((package / "torch" / name).read_text(encoding="utf-8"))
+             for name in ("__init__.py", "sdpa.py", "module.py")]
+    parts = ["# cephalo.torch", doc(trees[0], links)]
+    for node in (node for tree in trees for node in tree.body):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
             parts.append(entry(node.name, [node], links))
     return "\n\n".join(parts) + "\n"

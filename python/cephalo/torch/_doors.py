@@ -1,0 +1,99 @@
+"""Three ways into the engine, by what PyTorch is doing at the moment.
+
+Plain tensors are computed at once. Transforms of torch.func and forward mode get a Function that tells them
+about attention; whatever records or rewrites calls gets an operator. Each of the three fails where another
+is needed, and the last two cost microseconds that a plain call should not pay.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+from . import _engine, _ops, _transforms, _vmap
+
+_PLAIN = (Tensor, nn.Parameter)
+_TRAINABLE = (torch.float32, torch.float64)
+
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_tracing_state = torch._C._get_tracing_state
+_transforms_active = torch._C._are_functorch_transforms_active
+
+
+class _Attention(torch.autograd.Function):
+    """As _transforms.Attend, in the old style, which is quicker: for plain tensors."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, rule, seed, *tensors):
+        context, lse = _engine.forward(q, k, v, rule, seed, tensors)
+        ctx.save_for_backward(q, k, v, context, lse, *tensors)
+        ctx.rule, ctx.seed = rule, seed
+        return context
+
+    @staticmethod
+    def backward(ctx, dcontext):
+        saved = ctx.saved_tensors  # once: checkpointing computes them when they are asked for
+        of_tensors = any(ctx.needs_input_grad[5:])
+        if not torch.is_grad_enabled() and _is_plain_gradient(dcontext):
+            dq, dk, dv, *dtensors = _engine.backward(saved, dcontext, None, ctx.rule, ctx.seed,
+                                                     of_tensors)
+            return dq, dk, dv, None, None, *dtensors
+
+        q, k, v, context, lse, *tensors = saved
+
+        def call(dcontext):
+            return _transforms.AttendBackward.apply(q, k, v, context, lse, dcontext, None, ctx.rule, ctx.seed,
+                                                    of_tensors, *tensors)
+
+        dq, dk, dv, *dtensors = _vmap.one_by_one(call, dcontext)
+        return dq, dk, dv, None, None, *dtensors
+
+
+def _is_plain_gradient(dcontext):
+    """Nobody asks for derivatives of it, maps over it or records what becomes of it."""
+    return (type(dcontext) is Tensor and _dispatch_modes() == 0 and not _transforms_active() and
+            not torch._C._functorch.is_legacy_batchedtensor(dcontext))
+
+
+def _is_recorded(q, k, v, tensors):
+    if torch.compiler.is_compiling() or _dispatch_modes() > 0 or _tracing_state() is not None:
+        return True
+    if not tensors and type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN:
+        return False
+    return any(map(_has_dispatch, (q, k, v, *tensors)))
+
+
+def _has_dispatch(tensor):
+    """Of a subclass that decides itself what operators do: fake, functional, nested tensors."""
+    return type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
+
+
+def _needs_gradient(q, k, v, tensors):
+    if not torch.is_grad_enabled():
+        return False
+    return q.requires_grad or k.requires_grad or v.requires_grad or any(t.requires_grad for t in tensors)
+
+
+def _seed():
+    """From PyTorch's generator, whatever transform is active."""
+    with torch._C._DisableFuncTorch():
+        return int(torch.randint(1 << 62, ()))
+
+
+def _check_trainable(q):
+    if q.dtype not in _TRAINABLE:
+        raise TypeError(f"scaled_dot_product_attention: {q.dtype} has no gradient here; train in "
+                        "torch.float32 or torch.float64, or call under torch.no_grad()")
+
+
+def context(q, k, v, rule, tensors):
+    """q, k, v and the mask's tensors of rank 4 -> context [batch, num_heads, q_tokens, v_dim]"""
+    if _is_recorded(q, k, v, tensors):
+        seed = torch.randint(1 << 62, ()) if rule.dropout else None
+        return _ops.attend(q, k, v, rule, seed, tensors)[0]
+    seed = _seed() if rule.dropout else 0
+    if _transforms_active() or forward_ad._current_level >= 0:
+        return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)[0]
+    if not _needs_gradient(q, k, v, tensors):
+        return _engine.context(q, k, v, rule, seed, tensors)
+    _check_trainable(q)
+    return _Attention.apply(q, k, v, rule, seed, *tensors)

@@ -1,0 +1,123 @@
+"""cephalo's functions on PyTorch tensors, and the words in which PyTorch's graphs describe a call.
+
+q: [batch, num_heads, q_tokens, head_dim]
+k: [batch, num_kv_heads, kv_tokens, head_dim]
+v: [batch, num_kv_heads, kv_tokens, v_dim]
+tensors: those of the mask, [batch|1, num_heads|1, q_tokens|1, kv_tokens|1]
+"""
+
+import functools
+import typing
+
+import torch
+
+from .. import Mask, attend, attend_backward, attend_second, attend_tangent, bias, drop, keep
+
+# After a Linear PyTorch's workers keep their cores busy for a while. A call with fewer
+# multiplications than this is over sooner on the core it has than when it asks for another.
+_ALONE_BELOW = 1 << 22
+_ROLES = {"keep": keep, "drop": drop, "bias": bias}
+
+
+class Rule(typing.NamedTuple):
+    """Everything about a call but its tensors. Plain values: a graph holds them as constants."""
+    mask: str  # "causal() | keep, bias": as Mask.parse reads it, then what the tensors are
+    scale: float | None = None
+    softcap: float | None = None
+    dropout: float = 0.0
+
+    def roles(self):
+        """What the mask's tensors are, in their order."""
+        return _parsed(self.mask)[1]
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text):
+    positions, _, roles = text.partition(" | ")
+    return Mask.parse(positions) if positions else None, roles.split(", ") if roles else []
+
+
+def mask_of(rule, tensors):
+    mask, roles = _parsed(rule.mask)
+    if not roles:
+        return mask
+    for role, tensor in zip(roles, tensors, strict=True):
+        part = _ROLES[role](tensor)
+        mask = part if mask is None else mask & part
+    return mask
+
+
+def threads(q, k):
+    """One where PyTorch has one or the work is little, else as many as cephalo has."""
+    little = q.numel() * k.shape[-2] < _ALONE_BELOW
+    return 1 if little or torch.get_num_threads() == 1 else None
+
+
+def context_like(q, v):
+    """Memory for context laid out like q, so that heads split by a view can be merged by one."""
+    if q.is_contiguous() or q.shape[-1] != v.shape[-1]:
+        return None
+    return torch.empty_like(q)
+
+
+def options(rule, seed, q, k):
+    found = {"scale": rule.scale, "softcap": rule.softcap, "threads": threads(q, k)}
+    if rule.dropout:
+        found |= {"dropout": rule.dropout, "seed": seed}
+    return found
+
+
+def context(q, k, v, rule, seed, tensors):
+    """-> context [batch, num_heads, q_tokens, v_dim] alone"""
+    return attend(q, k, v, mask_of(rule, tensors), out=context_like(q, v), **options(rule, seed, q, k))
+
+
+def forward(q, k, v, rule, seed, tensors):
+    """-> context [batch, num_heads, q_tokens, v_dim], lse [batch, num_heads, q_tokens]"""
+    result = attend(q, k, v, mask_of(rule, tensors), return_lse=True, out=context_like(q, v),
+                    **options(rule, seed, q, k))
+    return result.context, result.lse
+
+
+def _of_tensors(rule, of_biases, count):
+    """of_biases: one for each bias -> one for each tensor of the mask, None where it is not a bias"""
+    found = iter(of_biases)
+    return [next(found, None) if role == "bias" else None for role in rule.roles()[:count]]
+
+
+def _biases(rule, of_tensors):
+    """The other way round; [] where there is none."""
+    found = [t for role, t in zip(rule.roles(), of_tensors) if role == "bias"]
+    return [] if any(t is None for t in found) else found
+
+
+def backward(saved, dcontext, dlse, rule, seed, of_tensors):
+    """saved: (q, k, v, context, lse, *tensors)
+    -> [dq, dk, dv, *one for each tensor of the mask: None unless of_tensors and it is a bias]"""
+    q, k, v, context, lse, *tensors = saved
+    found = attend_backward(q, k, v, context, lse, dcontext, dlse, mask=mask_of(rule, tensors),
+                            with_dbias=of_tensors, **options(rule, seed, q, k))
+    biases = [d.to(t.dtype) for d, t in zip(found.dbias, _biases(rule, tensors))] if of_tensors else []
+    return [found.dq, found.dk, found.dv, *_of_tensors(rule, biases, len(tensors))]
+
+
+def tangent(saved, along, rule, seed):
+    """along: the directions of q, k, v and of each tensor of the mask; None stands still
+    -> tcontext, tlse"""
+    q, k, v, context, lse, *tensors = saved
+    uq, uk, uv, *ubias = along
+    found = attend_tangent(q, k, v, context, lse, uq, uk, uv, _biases(rule, ubias),
+                           mask=mask_of(rule, tensors), **options(rule, seed, q, k))
+    return found.tcontext, found.tlse
+
+
+def second(saved, dcontext, dlse, along, rule, seed, of_tensors):
+    """-> [hq, hk, hv, *of tensors as in backward], hdcontext, hdlse"""
+    q, k, v, context, lse, *tensors = saved
+    uq, uk, uv, *ubias = along
+    found = attend_second(q, k, v, context, lse, dcontext, uq, uk, uv, _biases(rule, ubias), dlse,
+                          mask=mask_of(rule, tensors), with_hbias=of_tensors,
+                          **options(rule, seed, q, k))
+    biases = [h.to(t.dtype) for h, t in zip(found.hbias, _biases(rule, tensors))] if of_tensors else []
+    return ([found.hq, found.hk, found.hv, *_of_tensors(rule, biases, len(tensors))], found.hdcontext,
+            found.hdlse)

@@ -1,0 +1,116 @@
+"""Attention as operators of PyTorch, torch.ops.cephalo: what torch.compile, torch.export, torch.jit.trace
+and dispatch modes see in place of a call.
+
+A rule travels as plain values, the mask's tensors as a list, and the seed as a tensor, so that each run of
+a compiled graph draws another one.
+"""
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+from . import _engine, _vmap
+
+_LIBRARY = torch.library.Library("cephalo", "DEF")
+_RULE = "str mask, float? scale, float? softcap, float dropout"
+_LIBRARY.define(f"attend(Tensor q, Tensor k, Tensor v, Tensor[] tensors, Tensor? seed, {_RULE}) "
+                "-> (Tensor, Tensor)")
+_LIBRARY.define("attend_backward(Tensor q, Tensor k, Tensor v, Tensor context, Tensor lse, Tensor dcontext, "
+                f"Tensor? dlse, Tensor[] tensors, Tensor? seed, {_RULE}, bool of_tensors) -> Tensor[]")
+
+
+def attend(q, k, v, rule, seed, tensors):
+    """seed: int64 [], or None without dropout -> context, lse"""
+    return torch.ops.cephalo.attend(q, k, v, list(tensors), seed, *rule)
+
+
+def _number(seed):
+    return 0 if seed is None else int(seed)
+
+
+@torch.library.impl(_LIBRARY, "attend", "CPU")
+def _attend(q, k, v, tensors, seed, *rule):
+    return _engine.forward(q, k, v, _engine.Rule(*rule), _number(seed), tensors)
+
+
+@torch.library.impl(_LIBRARY, "attend_backward", "CPU")
+def _attend_backward(q, k, v, context, lse, dcontext, dlse, tensors, seed, mask, scale, softcap, dropout,
+                     of_tensors):
+    rule = _engine.Rule(mask, scale, softcap, dropout)
+    found = _engine.backward((q, k, v, context, lse, *tensors), dcontext, dlse, rule, _number(seed),
+                             of_tensors)
+    return [t for t in found if t is not None]
+
+
+def _lse_like(q):
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return q.new_empty(q.shape[:-1], dtype=dtype)
+
+
+@torch.library.register_fake("cephalo::attend", lib=_LIBRARY)
+def _attend_shapes(q, k, v, tensors, seed, *rule):
+    context = _engine.context_like(q, v)
+    if context is None:
+        context = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    return context, _lse_like(q)
+
+
+@torch.library.register_fake("cephalo::attend_backward", lib=_LIBRARY)
+def _attend_backward_shapes(q, k, v, context, lse, dcontext, dlse, tensors, seed, mask, scale, softcap,
+                            dropout, of_tensors):
+    roles = _engine.Rule(mask).roles()
+    biases = [t for role, t in zip(roles, tensors) if of_tensors and role == "bias"]
+    return [t.new_empty(t.shape) for t in (q, k, v, *biases)]
+
+
+def _setup_context(ctx, inputs, output):
+    q, k, v, tensors, seed, *rule = inputs
+    ctx.count, ctx.rule = len(tensors), rule
+    ctx.save_for_backward(q, k, v, *output, *tensors, *([] if seed is None else [seed]))
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx, dcontext, dlse):
+    q, k, v, context, lse, *rest = ctx.saved_tensors
+    tensors, seed = rest[:ctx.count], rest[ctx.count] if len(rest) > ctx.count else None
+    if dcontext is None:
+        dcontext = torch.zeros_like(context)
+    wanted = ctx.needs_input_grad[3]
+    of_tensors = any(wanted) if isinstance(wanted, (list, tuple)) else bool(wanted)
+    dq, dk, dv, *dbias = torch.ops.cephalo.attend_backward(q, k, v, context, lse, dcontext, dlse, tensors,
+                                                           seed, *ctx.rule, of_tensors)
+    dbias = iter(dbias)
+    roles = _engine.Rule(*ctx.rule).roles()
+    dtensors = [next(dbias) if of_tensors and role == "bias" else None for role in roles]
+    return dq, dk, dv, dtensors, *[None] * 5
+
+
+torch.library.register_autograd("cephalo::attend", _backward, setup_context=_setup_context, lib=_LIBRARY)
+
+
+@torch.library.register_vmap("cephalo::attend", lib=_LIBRARY)
+def _attend_vmap(info, in_dims, q, k, v, tensors, seed, *rule):
+    def call(arrays, masks, number):
+        seed = None if number is None else torch.tensor(number)
+        return torch.ops.cephalo.attend(*arrays, masks, seed, *rule)
+
+    found = _vmap.run(call, info, list(zip((q, k, v), in_dims)), list(zip(tensors, in_dims[3])), rule[3],
+                      None if seed is None else int(seed))
+    return tuple(found), (0, 0)
+
+
+def _pairs(q_shape, k_shape):
+    batch, num_heads, q_tokens, head_dim = q_shape
+    return batch * num_heads * q_tokens * k_shape[2], head_dim
+
+
+@register_flop_formula(torch.ops.cephalo.attend)
+def _attend_flops(q_shape, k_shape, v_shape, *arguments, **named):
+    """As PyTorch counts its own: every pair, whatever is hidden."""
+    pairs, head_dim = _pairs(q_shape, k_shape)
+    return 2 * pairs * (head_dim + v_shape[-1])
+
+
+@register_flop_formula(torch.ops.cephalo.attend_backward)
+def _attend_backward_flops(q_shape, k_shape, v_shape, *arguments, **named):
+    pairs, head_dim = _pairs(q_shape, k_shape)
+    return 2 * pairs * (3 * head_dim + 2 * v_shape[-1])
