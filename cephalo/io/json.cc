@@ -146,7 +146,7 @@ class BoundedText : public std::streambuf {
 };
 
 InputFile as_file(std::string_view text, const std::string& name) {
-  return {name, std::as_bytes(std::span(text))};
+  return {name, std::as_bytes(std::span(text.data(), text.size()))};
 }
 
 void check_bytes(std::int64_t bytes, const std::string& name, const JsonLimits& limits) {
