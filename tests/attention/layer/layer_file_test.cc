@@ -181,8 +181,9 @@ TEST_F(LayerOfFolderTest, a_layer_out_of_a_folder_knows_what_config_json_says) {
 TEST_F(LayerOfFolderTest, a_config_json_that_says_what_no_layer_does_is_refused) {
   const std::string path = folder_ / "config.json";
   configure(R"(, "scale_attn_by_inverse_layer_idx": true)");
-  EXPECT_EQ(error_under("transformer.h.3."),
-            path + ": scale_attn_by_inverse_layer_idx: true must be false, the only supported value");
+  EXPECT_EQ(
+      error_under("transformer.h.3."),
+      path + ": scale_attn_by_inverse_layer_idx: true must be false, the only supported value");
   configure(R"(, "rope_theta": 10000.0)");
   EXPECT_EQ(
       error_under("transformer.h.3."),
