@@ -143,7 +143,10 @@ TYPED_TEST(FunctionsTest, tanh_is_as_exact_as_promised) {
   for (int k = 0; k < 4000; ++k) look_at(numbers.uniform(0.6, 12.0));
   for (int k = 0; k < 1000; ++k) look_at(std::exp2(numbers.uniform(-24.0, 0.0)));
   EXPECT_LE(largest, promised + measured_by);
-  EXPECT_GE(largest, promised / 20) << "the bound says nothing";
+  // Some C libraries have one tanh for double and long double: then there is no error to see.
+  if (sizeof(T) == 4) {
+    EXPECT_GE(largest, promised / 20) << "the bound says nothing";
+  }
   cephalo::testing::report(format_text("tanh of {} on {}: relative error {:.2e}",
                                        name(DTypeOf<T>::value), name(isa_for<T>()), largest));
 }
