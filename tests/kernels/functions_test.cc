@@ -143,8 +143,12 @@ TYPED_TEST(FunctionsTest, tanh_is_as_exact_as_promised) {
   for (int k = 0; k < 4000; ++k) look_at(numbers.uniform(0.6, 12.0));
   for (int k = 0; k < 1000; ++k) look_at(std::exp2(numbers.uniform(-24.0, 0.0)));
   EXPECT_LE(largest, promised + measured_by);
-  // Some C libraries have one tanh for double and long double: then there is no error to see.
-  if (sizeof(T) == 4) {
+#if defined(__EMSCRIPTEN__)  // one tanh for double and long double: there is no error to see
+  const bool sees_errors = sizeof(T) == 4;
+#else
+  const bool sees_errors = true;
+#endif
+  if (sees_errors) {
     EXPECT_GE(largest, promised / 20) << "the bound says nothing";
   }
   cephalo::testing::report(format_text("tanh of {} on {}: relative error {:.2e}",
