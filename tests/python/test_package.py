@@ -111,8 +111,10 @@ print(cephalo.attend(np.eye(3), np.eye(3), np.eye(3)).shape, cephalo.causal())
 def test_a_subinterpreter_is_refused_and_leaves_the_first_alone(first):
     result = run("-c", SUBINTERPRETER, first)
     assert result.returncode == 0, result.stderr
-    assert result.stdout == ("cephalo works in the main interpreter only, not in a subinterpreter\n"
-                             "(3, 3) causal()\n")
+    refusal = ("cephalo works in the main interpreter only, not in a subinterpreter"
+               if sys.version_info < (3, 12)
+               else "module cephalo._cephalo does not support loading in subinterpreters")  # Python's own
+    assert result.stdout == f"{refusal}\n(3, 3) causal()\n"
 
 
 def test_python_m_cephalo_is_the_command_line():
