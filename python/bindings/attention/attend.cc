@@ -114,11 +114,19 @@ AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional
 
 }  // namespace
 
-ResultType::ResultType(const char* name)
-    : type_(nb::module_::import_("cephalo._results").attr(name)) {}
+ResultType::ResultType(const char* name) {
+  // Looked up once for the process, which keeps it: an import is a tenth of a small call.
+  static const nb::handle results = nb::module_::import_("cephalo._results").release();
+  type_ = results.attr(name);
+}
 
+// tuple.__new__(type_, fields), without looking for __new__.
 nb::object ResultType::made_of(const nb::tuple& fields) const {
-  return nb::handle(reinterpret_cast<PyObject*>(&PyTuple_Type)).attr("__new__")(type_, fields);
+  static const auto create = reinterpret_cast<newfunc>(PyType_GetSlot(&PyTuple_Type, Py_tp_new));
+  const nb::tuple arguments = nb::make_tuple(fields);
+  PyObject* made = create(reinterpret_cast<PyTypeObject*>(type_.ptr()), arguments.ptr(), nullptr);
+  if (made == nullptr) nb::raise_python_error();
+  return nb::steal(made);
 }
 
 void bind_attend(nb::module_& m) {

@@ -70,7 +70,9 @@ def _has_dispatch(tensor):
 def _needs_gradient(q, k, v, tensors):
     if not torch.is_grad_enabled():
         return False
-    return q.requires_grad or k.requires_grad or v.requires_grad or any(t.requires_grad for t in tensors)
+    if q.requires_grad or k.requires_grad or v.requires_grad:
+        return True
+    return bool(tensors) and any(t.requires_grad for t in tensors)
 
 
 def _seed():

@@ -32,12 +32,20 @@ class Rule(typing.NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
+def rule(mask, scale, softcap, dropout):
+    """Found sooner than made; torch.compile looks into a cached function, not into a cached class."""
+    return Rule(mask, scale, softcap, dropout)
+
+
+@functools.lru_cache(maxsize=256)
 def _parsed(text):
     positions, _, roles = text.partition(" | ")
     return Mask.parse(positions) if positions else None, roles.split(", ") if roles else []
 
 
 def mask_of(rule, tensors):
+    if not rule.mask:
+        return None
     mask, roles = _parsed(rule.mask)
     if not roles:
         return mask
@@ -69,14 +77,15 @@ def options(rule, seed, q, k):
 
 def context(q, k, v, rule, seed, tensors):
     """-> context [batch, num_heads, q_tokens, v_dim] alone"""
-    return attend(q, k, v, mask_of(rule, tensors), out=context_like(q, v), **options(rule, seed, q, k))
+    return attend(q, k, v, mask_of(rule, tensors), rule.scale, rule.softcap, rule.dropout, seed,
+                  threads=threads(q, k), out=context_like(q, v))
 
 
 def forward(q, k, v, rule, seed, tensors):
     """-> context [batch, num_heads, q_tokens, v_dim], lse [batch, num_heads, q_tokens]"""
-    result = attend(q, k, v, mask_of(rule, tensors), return_lse=True, out=context_like(q, v),
-                    **options(rule, seed, q, k))
-    return result.context, result.lse
+    result = attend(q, k, v, mask_of(rule, tensors), rule.scale, rule.softcap, rule.dropout, seed, True,
+                    threads=threads(q, k), out=context_like(q, v))
+    return result[:2]
 
 
 def _of_tensors(rule, of_biases, count):

@@ -111,14 +111,16 @@ def _broadcast(query, key, value, attn_mask, enable_gqa):
             attn_mask, (*batch, heads))
 
 
-def _is_plain(query, key, value, attn_mask):
-    """What the engine takes as it is: the usual case, which should not wait for others."""
-    shape = query.shape
-    if len(shape) != 4 or (attn_mask is not None and attn_mask.dim() != 4):
+def _is_usual(query, key, value):
+    """What the engine takes as it is: the usual case, which should not wait for the others."""
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         return False
-    if shape == key.shape == value.shape:
-        return True
-    return key.dim() == value.dim() == 4 and shape[:2] == key.shape[:2] == value.shape[:2]
+    if not (query.is_cpu and key.is_cpu and value.is_cpu and query.dtype is key.dtype is value.dtype):
+        return False
+    shape, of_key, of_value = query.shape, key.shape, value.shape
+    if shape == of_key == of_value:
+        return len(shape) == 4
+    return len(shape) == len(of_key) == len(of_value) == 4 and shape[:2] == of_key[:2] == of_value[:2]
 
 
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
@@ -138,6 +140,9 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     float32 and float64 have first and second derivatives, backward and forward, of a float attn_mask too;
     float16 and bfloat16 are computed without them. dropout_p is in [0, 1), seeded by PyTorch's generator.
     """
+    if attn_mask is None and not has_torch_function((query, key, value)) and _is_usual(query, key, value):
+        rule = _engine.rule(_CAUSAL if is_causal else "", scale, None, dropout_p)
+        return _doors.context(query, key, value, rule, ())
     if is_causal and attn_mask is not None:
         raise ValueError(f"{_SDPA}: attn_mask and is_causal=True exclude each other, as in PyTorch")
     by_rule = attn_mask is not None and type(attn_mask) is _causal_bias()
@@ -152,8 +157,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
         attn_mask, text = None, _rule_of(attn_mask, query, key)
     elif attn_mask is not None:
         text = " | keep" if attn_mask.dtype == torch.bool else " | bias"
-    rule = _engine.Rule(text, scale, None, dropout_p)
-    if _is_plain(query, key, value, attn_mask):
+    rule = _engine.rule(text, scale, None, dropout_p)
+    if _is_usual(query, key, value) and (attn_mask is None or attn_mask.dim() == 4):
         return _doors.context(query, key, value, rule, () if attn_mask is None else (attn_mask,))
     rank = max(query.dim(), key.dim(), value.dim())
     query, key, value, attn_mask, lead = _broadcast(query, key, value, attn_mask, enable_gqa)
