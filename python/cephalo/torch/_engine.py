@@ -32,12 +32,6 @@ class Rule(typing.NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def rule(mask, scale, softcap, dropout):
-    """Found sooner than made; torch.compile looks into a cached function, not into a cached class."""
-    return Rule(mask, scale, softcap, dropout)
-
-
-@functools.lru_cache(maxsize=256)
 def _parsed(text):
     positions, _, roles = text.partition(" | ")
     return Mask.parse(positions) if positions else None, roles.split(", ") if roles else []

@@ -12,6 +12,8 @@ from . import _doors, _engine
 _SDPA = "scaled_dot_product_attention"
 _CAUSAL = repr(positions("top_left") & causal())  # PyTorch's alignment: query 0 sees key 0 alone
 _CAUSAL_FROM_THE_END = repr(positions("bottom_right") & causal())  # the last query sees the last key
+_ALL, _TOP_LEFT = _engine.Rule(""), _engine.Rule(_CAUSAL)  # made once, for most calls
+
 
 def _causal_bias():
     """The class, where somebody has imported it: it is PyTorch's, and experimental."""
@@ -66,6 +68,16 @@ def _check(query, key, value, attn_mask):
     if attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
         raise TypeError(f"{_SDPA}: attn_mask is of dtype {attn_mask.dtype}; supported are torch.bool, "
                         f"torch.float32 and query's {query.dtype}")
+
+
+def _lowered(tensor):
+    """As autocast hands it to PyTorch's function: in its type, but float64 stays. A CausalBias is a rule, not
+    numbers."""
+    if not isinstance(tensor, Tensor) or not tensor.is_cpu or not tensor.is_floating_point():
+        return tensor
+    if tensor.dtype is torch.float64 or type(tensor) is _causal_bias():
+        return tensor
+    return tensor.to(torch.get_autocast_dtype("cpu"))
 
 
 def _check_heads(query, key, value, enable_gqa):
@@ -140,8 +152,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     float32 and float64 have first and second derivatives, backward and forward, of a float attn_mask too;
     float16 and bfloat16 are computed without them. dropout_p is in [0, 1), seeded by PyTorch's generator.
     """
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value, attn_mask = map(_lowered, (query, key, value, attn_mask))
     if attn_mask is None and not has_torch_function((query, key, value)) and _is_usual(query, key, value):
-        rule = _engine.rule(_CAUSAL if is_causal else "", scale, None, dropout_p)
+        if scale is None and dropout_p == 0.0:
+            rule = _TOP_LEFT if is_causal else _ALL
+        else:
+            rule = _engine.Rule(_CAUSAL if is_causal else "", scale, None, dropout_p)
         return _doors.context(query, key, value, rule, ())
     if is_causal and attn_mask is not None:
         raise ValueError(f"{_SDPA}: attn_mask and is_causal=True exclude each other, as in PyTorch")
@@ -157,7 +174,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
         attn_mask, text = None, _rule_of(attn_mask, query, key)
     elif attn_mask is not None:
         text = " | keep" if attn_mask.dtype == torch.bool else " | bias"
-    rule = _engine.rule(text, scale, None, dropout_p)
+    rule = _engine.Rule(text, scale, None, dropout_p)
     if _is_usual(query, key, value) and (attn_mask is None or attn_mask.dim() == 4):
         return _doors.context(query, key, value, rule, () if attn_mask is None else (attn_mask,))
     rank = max(query.dim(), key.dim(), value.dim())

@@ -293,3 +293,20 @@ def test_a_tensor_on_a_gpu_is_refused_by_name():
     q = torch.randn(2, 4, 4, 3)
     with pytest.raises(TypeError, match="key is on device cuda:0"):
         scaled_dot_product_attention(q, q.cuda(), q)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_lowers_what_pytorch_lowers(dtype):
+    q, k, v = (torch.randn(2, 4, 16, 32) for _ in range(3))
+    mask = torch.randn(16, 16)
+    both = (scaled_dot_product_attention, F.scaled_dot_product_attention)
+    with torch.autocast("cpu", dtype):
+        for arguments in ({}, {"is_causal": True}, {"attn_mask": mask}, {"attn_mask": mask > 0}):
+            found, wanted = (f(q, k, v, **arguments) for f in both)
+            assert found.dtype == wanted.dtype == dtype
+            # PyTorch rounds its weights to the type too; they sum to 1 over values up to 4.
+            torch.testing.assert_close(found, wanted, rtol=0, atol=4 * torch.finfo(dtype).eps)
+        wide = [t.double() for t in (q, k, v)]
+        found, wanted = (f(*wide) for f in both)
+    assert found.dtype == wanted.dtype == torch.float64
+    torch.testing.assert_close(found, wanted)
