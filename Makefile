@@ -70,7 +70,7 @@ test-cuda: build-cuda ## on a machine with a GPU: the suite of all engines, and 
 bench-cuda: ## on a machine with a GPU: against cuDNN through PyTorch, side by side; ARGS=--quick for a look
 	@tools/deps build cuda peers
 	@cmake --preset shared -B build/cuda-shared -DCEPHALO_CUDA=ON && cmake --build build/cuda-shared
-	@.venv/bin/python bench/cuda.py --library build/cuda-shared/libcephalo.so $(ARGS)
+	@.venv/bin/python bench/gpu_rows.py --library build/cuda-shared/libcephalo.so $(ARGS)
 
 test-long: build ## what takes minutes or gigabytes
 	@rm -f $(REPORT)
