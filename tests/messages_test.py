@@ -8,26 +8,13 @@ import subprocess
 import sys
 import unittest
 
+from phrases import bad_habits
+
 CEPHALO = sys.argv[1]
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|\'(?:[^\'\\\n]|\\.)*\'|"((?:[^"\\\n]|\\.)*)"', re.S)
 VERBS = ("look", "trace", "tour", "run", "convert", "inspect", "gradcheck", "bench", "tokenize",
          "tokenize train", "generate", "train", "presets")
-# phrase: what to say instead
-AVOIDED = {
-    r"\bhangs? on\b": "depends on",
-    r"\b(is|are) told\b": "is reported",
-    r"\bof yours\b": "your",
-    r"(?<!there )\b(is|are) no (?!longer|more|less)": "is not a",
-    r"\bbeside\b": "besides, next to, relative to",
-    r"\bstands? where\b": "is found where",
-    r"\bsay (a|an|the|of|which|what|how|--)": "give, pass, use",
-    r"\bleave \S+ out\b(?! of)": "omit",
-    r"\bto give\b": "available",
-    r"\balike\b": "equally",
-    r"\bgoes on\b": "continues",
-}
-ALLOWED = {"k, v alike", "stores q, k and v alike"}  # of equal shape, which is what it means
 
 
 def literals(path):
@@ -67,11 +54,9 @@ class Messages(unittest.TestCase):
                           if re.search(r"--[a-z]", text)], [])
 
     def avoided(self, where, text):
-        for phrase, instead in AVOIDED.items():
-            for match in re.finditer(phrase, text):
-                around = text[max(0, match.start() - 30):match.end() + 30]
-                if not any(allowed in around for allowed in ALLOWED):
-                    yield f"{where}: ...{around}...: {instead}"
+        for match, instead in bad_habits(text):
+            around = text[max(0, match.start() - 30):match.end() + 30]
+            yield f"{where}: ...{around}...; rather: {instead}"
 
     def test_messages_are_plain(self):
         files = [*sources("cephalo", "cli"), *sources("python/cephalo", suffixes=(".py",))]

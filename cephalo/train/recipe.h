@@ -26,7 +26,7 @@ struct RecipeText {
   std::int64_t validation_tokens = 0;
 };
 
-// What the machine has to give; 0: unknown, and nothing is made smaller for it.
+// What the machine has; 0: unknown, and nothing is made smaller for it.
 struct RecipeMachine {
   double flops = 0.0;       // multiplications and additions a second
   std::int64_t memory = 0;  // bytes
