@@ -285,7 +285,7 @@ class Mistakes(unittest.TestCase):
             result = cephalo(*words)
             self.assertEqual((result.returncode, result.stdout), (2, ""), words)
             self.assertRegex(result.stderr, "^error: unknown command 'page'; the commands are look, trace, "
-                                            ".*, presets; see cephalo --help\n$")
+                                            ".*, train, .*; see cephalo --help\n$")
         self.refuses(2, "unknown word 'hello'; see cephalo trace --help", "trace", "hello")
         self.refuses(2, "--rung: '9' is not 1 to 8 or one of simple, self, causal, wrapper, "
                         "multi-head, bidirectional, fused, pipeline", "trace", "--rung", "9")
