@@ -1,13 +1,21 @@
-"""PyTorch's attention function and the book's layer, computed by cephalo and trainable.
+"""PyTorch's attention function and the book's layer, computed by cephalo and trainable; and attend, with what
+PyTorch's function lacks.
 
     from cephalo.torch import MultiHeadAttention            # instead of your own class
     from cephalo.torch import scaled_dot_product_attention  # instead of F's
+    from cephalo.torch import attend, causal, window        # attend(q, k, v, causal() & window(127, 0))
 
 Tensors must be on the CPU; they are read in place. torch.compile, torch.export, torch.func and checkpointing
 work as they do with PyTorch's own function.
 """
 
+from .. import alibi_slopes, unlimited
+from ._masks import Mask, alibi, bias, causal, documents, drop, keep, lengths, positions, window
+from ._weights import pooled_weights, row_sums, weights
+from .attend import attend
 from .module import MultiHeadAttention
 from .sdpa import scaled_dot_product_attention
 
-__all__ = ["MultiHeadAttention", "scaled_dot_product_attention"]
+__all__ = ["Mask", "MultiHeadAttention", "alibi", "alibi_slopes", "attend", "bias", "causal", "documents", "drop",
+           "keep", "lengths", "pooled_weights", "positions", "row_sums", "scaled_dot_product_attention",
+           "unlimited", "weights", "window"]

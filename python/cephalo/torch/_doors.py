@@ -62,6 +62,11 @@ def _is_recorded(q, k, v, tensors):
     return any(map(_has_dispatch, (q, k, v, *tensors)))
 
 
+def is_plain(q, k, v, tensors):
+    """Nothing records, transforms or rewrites what is computed."""
+    return not (_is_recorded(q, k, v, tensors) or _transforms_active() or forward_ad._current_level >= 0)
+
+
 def _has_dispatch(tensor):
     """Of a subclass that decides itself what operators do: fake, functional, nested tensors."""
     return type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
@@ -99,3 +104,17 @@ def context(q, k, v, rule, tensors):
         return _engine.context(q, k, v, rule, seed, tensors)
     _check_trainable(q)
     return _Attention.apply(q, k, v, rule, seed, *tensors)
+
+
+def context_and_lse(q, k, v, rule, tensors):
+    """As context, and lse [batch, num_heads, q_tokens], which has derivatives too"""
+    if _is_recorded(q, k, v, tensors):
+        seed = torch.randint(1 << 62, ()) if rule.dropout else None
+        return _ops.attend(q, k, v, rule, seed, tensors)
+    seed = _seed() if rule.dropout else 0
+    if _transforms_active() or forward_ad._current_level >= 0:
+        return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)
+    if not _needs_gradient(q, k, v, tensors):
+        return _engine.forward(q, k, v, rule, seed, tensors)
+    _check_trainable(q)
+    return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)

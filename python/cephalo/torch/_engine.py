@@ -3,7 +3,8 @@
 q: [batch, num_heads, q_tokens, head_dim]
 k: [batch, num_kv_heads, kv_tokens, head_dim]
 v: [batch, num_kv_heads, kv_tokens, v_dim]
-tensors: those of the mask, [batch|1, num_heads|1, q_tokens|1, kv_tokens|1]
+tensors: those of the mask, with batch in front: keep, drop, bias [batch|1, num_heads|1, q_tokens|1,
+    kv_tokens|1], lengths and a prefix [batch|1], documents [batch|1, tokens], slopes [1, num_heads]
 """
 
 import functools
@@ -11,12 +12,34 @@ import typing
 
 import torch
 
-from .. import Mask, attend, attend_backward, attend_second, attend_tangent, bias, drop, keep
+from .. import (
+    Mask,
+    alibi,
+    attend,
+    attend_backward,
+    attend_second,
+    attend_tangent,
+    bias,
+    causal,
+    documents,
+    drop,
+    keep,
+    lengths,
+)
 
 # After a Linear PyTorch's workers keep their cores busy for a while. A call with fewer
 # multiplications than this is over sooner on the core it has than when it asks for another.
 _ALONE_BELOW = 1 << 22
-_ROLES = {"keep": keep, "drop": drop, "bias": bias}
+_ROLES = {
+    "keep": keep,
+    "drop": drop,
+    "bias": bias,
+    "documents": documents,
+    "lengths": lambda *of: lengths(*(t.tolist() for t in of)),
+    "causal": lambda prefix: causal(prefix.tolist()),
+    "alibi": lambda slopes: alibi(slopes[0].tolist()),
+}
+_AGAIN = "+"  # the tensor is one more argument of the part before
 
 
 class Rule(typing.NamedTuple):
@@ -30,21 +53,30 @@ class Rule(typing.NamedTuple):
         """What the mask's tensors are, in their order."""
         return _parsed(self.mask)[1]
 
+    def lets_batch_grow(self, dims):
+        """Whether what is mapped may join batch. dims: where the mask's tensors are mapped. A list in the text
+        has an entry for each sequence; slopes are the same in all of them."""
+        mapped_slopes = any(role == "alibi" and dim is not None for role, dim in zip(self.roles(), dims))
+        return not mapped_slopes and "lengths(" not in self.mask and "causal([" not in self.mask
+
 
 @functools.lru_cache(maxsize=256)
 def _parsed(text):
+    """-> the mask of positions or None, roles, (function, its tensors) for each part with tensors"""
     positions, _, roles = text.partition(" | ")
-    return Mask.parse(positions) if positions else None, roles.split(", ") if roles else []
+    roles = roles.split(", ") if roles else []
+    begins = [n for n, role in enumerate(roles) if role != _AGAIN]
+    parts = [(_ROLES[roles[begin]], slice(begin, end))
+             for begin, end in zip(begins, [*begins[1:], len(roles)])]
+    return Mask.parse(positions) if positions else None, roles, parts
 
 
 def mask_of(rule, tensors):
     if not rule.mask:
         return None
-    mask, roles = _parsed(rule.mask)
-    if not roles:
-        return mask
-    for role, tensor in zip(roles, tensors, strict=True):
-        part = _ROLES[role](tensor)
+    mask, _, parts = _parsed(rule.mask)
+    for function, which in parts:
+        part = function(*tensors[which])
         mask = part if mask is None else mask & part
     return mask
 

@@ -94,7 +94,8 @@ def _attend_vmap(info, in_dims, q, k, v, tensors, seed, *rule):
         return torch.ops.cephalo.attend(*arrays, masks, seed, *rule)
 
     found = _vmap.run(call, info, list(zip((q, k, v), in_dims)), list(zip(tensors, in_dims[3])), rule[3],
-                      None if seed is None else int(seed))
+                      None if seed is None else int(seed),
+                      folds=_engine.Rule(*rule).lets_batch_grow(in_dims[3]))
     return tuple(found), (0, 0)
 
 

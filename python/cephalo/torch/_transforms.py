@@ -26,9 +26,9 @@ def _mapped(info, in_dims, arguments, function, arrays):
     def call(some, masks, seed):
         return function.apply(*some, rule, seed, *more, *masks)
 
-    found = _vmap.run(call, info, _pairs(arguments[:arrays], in_dims),
-                      _pairs(arguments[first_mask:], in_dims[first_mask:]), rule.dropout, seed,
-                      folds=not any(more))
+    dims = in_dims[first_mask:]
+    found = _vmap.run(call, info, _pairs(arguments[:arrays], in_dims), _pairs(arguments[first_mask:], dims),
+                      rule.dropout, seed, folds=not any(more) and rule.lets_batch_grow(dims))
     return tuple(found), tuple(None if t is None else 0 for t in found)
 
 
@@ -55,8 +55,12 @@ class Attend(torch.autograd.Function):
     def backward(ctx, dcontext, dlse):
         q, k, v, context, lse, *tensors = ctx.saved_tensors
         of_tensors = any(ctx.needs_input_grad[5:])
-        dq, dk, dv, *dtensors = AttendBackward.apply(q, k, v, context, lse, _materialised(dcontext, context),
-                                                     dlse, ctx.rule, ctx.seed, of_tensors, *tensors)
+
+        def call(dcontext, dlse):
+            return AttendBackward.apply(q, k, v, context, lse, _materialised(dcontext, context), dlse, ctx.rule,
+                                        ctx.seed, of_tensors, *tensors)
+
+        dq, dk, dv, *dtensors = _vmap.one_by_one(call, dcontext, dlse)
         return dq, dk, dv, None, None, *dtensors
 
     @staticmethod

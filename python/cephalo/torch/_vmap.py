@@ -53,13 +53,21 @@ def run(call, info, arrays, masks, dropout, seed, folds=True):
     return [None if parts[0] is None else torch.stack(parts) for parts in zip(*each)]
 
 
-def one_by_one(call, tensor):
-    """call(tensor), where the tensor may be a batch of gradients: torch.autograd.grad(is_grads_batched=True)
+def _is_batch_of_gradients(tensor):
+    return tensor is not None and torch._C._functorch.is_legacy_batchedtensor(tensor)
+
+
+def one_by_one(call, *gradients):
+    """call(*gradients), where these may be batches of gradients: torch.autograd.grad(is_grads_batched=True)
     maps by an older vmap, which does not ask a Function how."""
-    if not torch._C._functorch.is_legacy_batchedtensor(tensor):
-        return call(tensor)
+    if not any(map(_is_batch_of_gradients, gradients)):
+        return call(*gradients)
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
-    each = [call(one) for one in torch._remove_batch_dim(tensor, level, 0, 0)]
+    batches = [torch._remove_batch_dim(t, level, 0, 0) if _is_batch_of_gradients(t) else None
+               for t in gradients]
+    size = next(len(batch) for batch in batches if batch is not None)
+    each = [call(*(t if batch is None else batch[n] for t, batch in zip(gradients, batches)))
+            for n in range(size)]
     return [None if parts[0] is None else torch._add_batch_dim(torch.stack(parts), 0, level)
             for parts in zip(*each)]

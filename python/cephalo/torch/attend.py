@@ -1,0 +1,90 @@
+"""cephalo.attend for PyTorch: trainable, with every mask, and open to being looked at."""
+
+import torch
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+from .. import AttendResult
+from . import _doors, _engine, _packed, _weights
+from ._masks import mask_from
+
+
+def _check(q, k, v):
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"attend: {name} is of type {type(tensor).__name__}; a torch.Tensor is needed")
+        if not tensor.is_cpu:
+            raise TypeError(f"attend: {name} is on device {tensor.device}; cephalo computes on the CPU: move it "
+                            "there first")
+        if tensor.is_nested and tensor.layout != torch.jagged:
+            raise TypeError(f"attend: {name} is a nested tensor of layout {tensor.layout}; torch.jagged is "
+                            "understood")
+
+
+def _check_ranks(q, k, v):
+    if not (2 <= q.dim() <= 4 and q.dim() == k.dim() == v.dim()):
+        raise ValueError(f"attend: q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must have the same "
+                         "rank, 4, 3 (no batch) or 2 (one head)")
+
+
+def _lowered(tensor, added):
+    """Without the axes of 1 that were put in front."""
+    return tensor if tensor is None or added == 0 else tensor[(0,) * added]
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = None, softcap: float | None = None,
+           dropout: float = 0.0, return_lse: bool = False, return_weights: bool = False, heads=(), rows=(), *,
+           cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None):
+    """softmax(scale * q k^T) v, with whatever the arguments ask for in between.
+
+    q: [batch, num_heads, q_tokens, head_dim]
+    k: [batch, num_kv_heads, kv_tokens, head_dim]
+    v: [batch, num_kv_heads, kv_tokens, v_dim]
+    or all of rank 3 (no batch) or 2 (one head). Fewer kv heads are shared by groups of heads.
+    mask: parts of cephalo.torch joined by &, causal() & keep(t) ...; a bias in it has a gradient
+    dropout: seeded by PyTorch's generator
+    -> context [batch, num_heads, q_tokens, v_dim]; if you ask for more, the named tuple (context, lse, weights,
+    scores), with None for what you did not ask for
+
+    return_lse: [batch, num_heads, q_tokens], differentiable as context is.
+    return_weights: [batch, heads, rows, kv_tokens], before dropout; heads, rows: the ones you want, empty for all.
+        Nothing larger than that is stored, and it has no gradient.
+    cu_seqlens: q, k and v are packed, [total, num_heads, head_dim], and sequence n is tokens cu_seqlens[n] ...
+        cu_seqlens[n + 1] - 1; cu_seqlens_k: where keys lie otherwise. lse is then [num_heads, total].
+    Nested tensors of layout torch.jagged, [batch, num_heads, tokens, dim], give nested tensors.
+    """
+    tensors = (q, k, v) if cu_seqlens is None else (q, k, v, cu_seqlens)
+    is_special = has_torch_function(tensors)
+    is_nested = is_special and _packed.any_nested(tensors)
+    if is_special and not is_nested:
+        return handle_torch_function(attend, tensors, q, k, v, mask, scale, softcap, dropout, return_lse,
+                                     return_weights, heads, rows, cu_seqlens=cu_seqlens,
+                                     cu_seqlens_k=cu_seqlens_k)
+    _check(q, k, v)
+    mask = mask_from(mask)
+    if not return_weights and (heads or rows):
+        raise ValueError("attend: heads and rows choose weights; pass return_weights=True")
+    if cu_seqlens is None and cu_seqlens_k is not None:
+        raise ValueError("attend: cu_seqlens_k needs cu_seqlens")
+
+    def computed(q, k, v, mask):
+        """All of rank 4 -> context, lse, weights"""
+        rule = _engine.Rule(mask.rule_text(), scale, softcap, dropout)
+        if not (return_lse or return_weights):
+            return _doors.context(q, k, v, rule, mask.tensors), None, None
+        context, lse = _doors.context_and_lse(q, k, v, rule, mask.tensors)
+        weights = _weights.weights(q, k, lse, mask, scale, softcap, heads, rows) if return_weights else None
+        return context, lse if return_lse else None, weights
+
+    if is_nested:
+        if cu_seqlens is not None:
+            raise ValueError("attend: nested tensors have offsets of their own; cu_seqlens are for packed ones")
+        found = _packed.attend_nested(computed, q, k, v, mask, return_weights)
+    elif cu_seqlens is not None:
+        found = _packed.attend(computed, q, k, v, mask, cu_seqlens, cu_seqlens_k, return_weights)
+    else:
+        _check_ranks(q, k, v)
+        added = 4 - q.dim()
+        found = computed(*(t[(None,) * added] if added else t for t in (q, k, v)), mask)
+        found = [_lowered(t, added) for t in found]
+    return AttendResult(*found, None) if return_lse or return_weights else found[0]

@@ -1,0 +1,181 @@
+"""Sequences of different lengths without padding: cu_seqlens, nested tensors; and a cache that fills up."""
+
+import pytest
+import torch
+
+import cephalo
+import cephalo.torch as ct
+
+LENGTHS, KV_LENGTHS = (3, 0, 7, 4), (5, 2, 7, 9)
+HEADS, KV_HEADS = 4, 2
+
+
+def starts(lengths):
+    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+
+
+CU, CU_K = starts(LENGTHS), starts(KV_LENGTHS)
+
+
+def packed(q_total, kv_total):
+    generator = torch.Generator().manual_seed(8)
+    return [torch.randn(*shape, dtype=torch.float64, generator=generator, requires_grad=True)
+            for shape in ((q_total, HEADS, 8), (kv_total, KV_HEADS, 8), (kv_total, KV_HEADS, 6))]
+
+
+def one_by_one(q, k, v, mask, cu_q, cu_k, **options):
+    """attend, called for each sequence by itself."""
+    found = []
+    for n in range(len(cu_q) - 1):
+        rows, keys = slice(cu_q[n], cu_q[n + 1]), slice(cu_k[n], cu_k[n + 1])
+        of = [t.transpose(0, 1) for t in (q[rows], k[keys], v[keys])]
+        found.append(ct.attend(*of, mask, return_lse=True, **options)[:2])
+    contexts, lses = zip(*found)
+    return torch.cat(contexts, 1).transpose(0, 1), torch.cat(lses, 1)
+
+
+def loss(context, lse):
+    return context.sin().sum() + torch.where(lse.isinf(), 0.0, lse).cos().sum()
+
+
+MASKS = {"none": None, "causal": ct.causal(), "window": ct.causal() & ct.window(2, 0),
+         "alibi": ct.alibi(ct.alibi_slopes(HEADS)), "prefix": ct.causal(2), "cephalo's": cephalo.causal()}
+
+
+@pytest.mark.parametrize("cu_k", [CU, CU_K], ids=["alike", "otherwise"])
+@pytest.mark.parametrize("name", MASKS)
+def test_packed_sequences_are_attended_to_one_by_one(name, cu_k):
+    x = packed(int(CU[-1]), int(cu_k[-1]))
+    found = ct.attend(*x, MASKS[name], softcap=3.0, return_lse=True, cu_seqlens=CU,
+                      cu_seqlens_k=None if cu_k is CU else cu_k)
+    expected = one_by_one(*x, MASKS[name], CU, cu_k, softcap=3.0)
+    torch.testing.assert_close(found[:2], expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(torch.autograd.grad(loss(*found[:2]), x), torch.autograd.grad(loss(*expected), x),
+                               rtol=1e-11, atol=1e-12)
+    alone = ct.attend(*x, MASKS[name], softcap=3.0, cu_seqlens=CU, cu_seqlens_k=cu_k)
+    torch.testing.assert_close(alone, found.context)
+
+
+@pytest.mark.parametrize("mask", [ct.causal(), ct.causal(1)], ids=["documents", "padded"])
+def test_tokens_behind_the_last_sequence_see_nothing(mask):
+    q, k, v = (t.detach() for t in packed(20, 20))
+    found = ct.attend(q, k, v, mask, return_lse=True, cu_seqlens=CU)
+    torch.testing.assert_close(found.context[:14], ct.attend(q[:14], k[:14], v[:14], mask, cu_seqlens=CU))
+    assert not found.context[14:].any() and (found.lse[:, 14:] == -torch.inf).all()
+
+
+def test_weights_of_packed_rows_lie_in_their_own_sequence():
+    q, k, v = (t.detach() for t in packed(14, 14))
+    found = ct.attend(q, k, v, ct.causal(), return_weights=True, heads=[3], rows=[4, 13], cu_seqlens=CU).weights
+    assert found.shape == (1, 2, 14)
+    torch.testing.assert_close(found.sum(-1), torch.ones(1, 2, dtype=torch.float64))
+    assert found[0, 0].nonzero().flatten().tolist() == [3, 4]
+    assert found[0, 1].nonzero().flatten().tolist() == [10, 11, 12, 13]
+
+
+def test_a_graph_takes_cu_seqlens_anew_each_time():
+    x = [t.detach() for t in packed(14, 14)]
+
+    class Model(torch.nn.Module):
+        def forward(self, q, k, v, cu_seqlens):
+            return ct.attend(q, k, v, ct.causal(), cu_seqlens=cu_seqlens)
+
+    other = starts((1, 6, 2, 5))
+    expected = Model()(*x, other)
+    run = torch.compile(Model(), fullgraph=True, backend="aot_eager")
+    run(*x, CU)
+    assert torch.equal(run(*x, other), expected)
+    assert torch.equal(torch.export.export(Model(), (*x, CU)).module()(*x, other), expected)
+
+
+def nested(values, cu_seqlens):
+    """[total, heads, dim] -> [batch, heads, tokens of each, dim]"""
+    return torch.nested.nested_tensor_from_jagged(values, cu_seqlens).transpose(1, 2)
+
+
+@pytest.mark.parametrize("cu_k", [CU, CU_K], ids=["alike", "otherwise"])
+def test_nested_tensors_give_nested_tensors_with_gradients(cu_k):
+    x = packed(int(CU[-1]), int(cu_k[-1]))
+    cu_q, cu_k = CU.long(), CU.long() if cu_k is CU else cu_k.long()
+    q, k, v = nested(x[0], cu_q), nested(x[1], cu_k), nested(x[2], cu_k)
+    found = ct.attend(q, k, v, ct.causal(), return_lse=True)
+    assert found.context.shape[:3] == q.shape[:3] and found.lse.shape == q.shape[:3]
+    context, lse = found.context.transpose(1, 2).values(), found.lse.transpose(1, 2).values().t()
+    expected = ct.attend(*x, ct.causal(), return_lse=True, cu_seqlens=cu_q, cu_seqlens_k=cu_k)[:2]
+    torch.testing.assert_close((context, lse), expected)
+    torch.testing.assert_close(torch.autograd.grad(loss(context, lse), x), torch.autograd.grad(loss(*expected), x))
+
+
+def test_a_nested_layer_trains_as_its_sequences_do():
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(16, 48).double()
+    texts = [torch.randn(n, 16, dtype=torch.float64) for n in (3, 1, 6)]
+
+    def heads(x):
+        return [t.unflatten(-1, (4, 4)).transpose(-3, -2) for t in layer(x).chunk(3, -1)]
+
+    together = torch.nested.nested_tensor(texts, layout=torch.jagged)
+    context = ct.attend(*heads(together), ct.causal())
+    assert [t.shape for t in context.unbind()] == [(4, n, 4) for n in (3, 1, 6)]
+    of_nested = torch.autograd.grad(context.values().sin().sum(), layer.parameters())
+    alone = sum(ct.attend(*heads(text), ct.causal()).sin().sum() for text in texts)
+    torch.testing.assert_close(of_nested, torch.autograd.grad(alone, layer.parameters()))
+
+
+@pytest.mark.parametrize("call, error, named", [
+    (lambda q, n: ct.attend(q[None], q[None], q[None], cu_seqlens=CU), ValueError, r"\[total, num_heads"),
+    (lambda q, n: ct.attend(q, q, q, cu_seqlens=[0, 14]), TypeError, "cu_seqlens is of type list"),
+    (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU.float()), ValueError, "cu_seqlens must be int32 or int64"),
+    (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU + 1), ValueError, "cu_seqlens must begin with 0"),
+    (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU, cu_seqlens_k=CU * 2), ValueError, "cu_seqlens_k must .* of k"),
+    (lambda q, n: ct.attend(q, q, q, cu_seqlens_k=CU), ValueError, "cu_seqlens_k needs cu_seqlens"),
+    (lambda q, n: ct.attend(q, q, q, ct.lengths([3]), cu_seqlens=CU), ValueError, "lengths cannot be joined"),
+    (lambda q, n: ct.attend(q, q, q, ct.causal(1) & ct.keep(torch.ones(14, 14).bool()), cu_seqlens=CU), ValueError,
+     r"keep\(t\) has no place"),
+    (lambda q, n: ct.attend(q, q, q, ct.causal(1), return_weights=True, cu_seqlens=CU), ValueError,
+     "weights cannot be returned"),
+    (lambda q, n: ct.attend(n, n, q), TypeError, "v is not"),
+    (lambda q, n: ct.attend(*[n.transpose(1, 2)] * 3), ValueError, "with tokens jagged"),
+    (lambda q, n: ct.attend(n, n, n, return_weights=True), ValueError, "weights of nested tensors"),
+    (lambda q, n: ct.attend(n, n, n, cu_seqlens=CU), ValueError, "offsets of their own"),
+    (lambda q, n: ct.attend(*[torch.nested.nested_tensor([q, q])] * 3), TypeError, "layout torch.strided"),
+])
+@pytest.mark.filterwarnings("ignore")
+def test_mistakes_are_named(call, error, named):
+    q = torch.randn(14, 4, 8)
+    with pytest.raises(error, match=named):
+        call(q, nested(q, CU.long()))
+
+
+def test_decoding_with_a_cache_that_fills_up_equals_the_whole_pass():
+    """A static cache: memory for the longest text, and how many tokens of each sequence are in it."""
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(2, heads, 9, 8, generator=generator) for heads in (4, 2, 2))
+    whole = ct.attend(q, k, v, ct.causal())
+    keys, values = torch.full((2, 2, 16, 8), torch.nan), torch.full((2, 2, 16, 8), torch.nan)
+
+    @torch.compile(fullgraph=True, backend="aot_eager", dynamic=False)
+    def step(q, filled):
+        return ct.attend(q, keys, values, ct.causal() & ct.lengths(filled))
+
+    at = 0
+    for new in (4, 2, 1, 1, 1):
+        keys[:, :, at:at + new], values[:, :, at:at + new] = k[:, :, at:at + new], v[:, :, at:at + new]
+        filled = torch.tensor([at + new, at + new])
+        mask = ct.causal() & ct.lengths(filled)
+        torch.testing.assert_close(ct.attend(q[:, :, at:at + new], keys, values, mask),
+                                   whole[:, :, at:at + new])
+        if new == 1:
+            torch.testing.assert_close(step(q[:, :, at:at + 1], filled), whole[:, :, at:at + 1])
+        at += new
+
+
+def test_sequences_of_a_cache_may_be_filled_differently():
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(2, 2, 9, 8, generator=generator) for _ in range(3))
+    filled = torch.tensor([9, 5])
+    last = torch.stack([q[0, :, 8:], q[1, :, 4:5]])
+    found = ct.attend(last, k, v, ct.causal() & ct.lengths(filled))
+    for n, length in enumerate(filled.tolist()):
+        whole = ct.attend(q[n, :, :length], k[n, :, :length], v[n, :, :length], ct.causal())
+        torch.testing.assert_close(found[n], whole[:, -1:])
