@@ -16,6 +16,9 @@ _LIBRARY.define(f"attend(Tensor q, Tensor k, Tensor v, Tensor[] tensors, Tensor?
                 "-> (Tensor, Tensor)")
 _LIBRARY.define("attend_backward(Tensor q, Tensor k, Tensor v, Tensor context, Tensor lse, Tensor dcontext, "
                 f"Tensor? dlse, Tensor[] tensors, Tensor? seed, {_RULE}, bool of_tensors) -> Tensor[]")
+_LIBRARY.define("attend_second(Tensor q, Tensor k, Tensor v, Tensor context, Tensor lse, Tensor dcontext, "
+                "Tensor? dlse, Tensor? uq, Tensor? uk, Tensor? uv, Tensor[] tensors, Tensor?[] utensors, "
+                f"Tensor? seed, {_RULE}, bool of_tensors) -> Tensor[]")
 
 
 def attend(q, k, v, rule, seed, tensors):
@@ -41,6 +44,17 @@ def _attend_backward(q, k, v, context, lse, dcontext, dlse, tensors, seed, mask,
     return [t for t in found if t is not None]
 
 
+@torch.library.impl(_LIBRARY, "attend_second", "CPU")
+def _attend_second(q, k, v, context, lse, dcontext, dlse, uq, uk, uv, tensors, utensors, seed, mask, scale,
+                   softcap, dropout, of_tensors):
+    """-> [hq, hk, hv, hdcontext, hdlse, *one for each bias if of_tensors]"""
+    found, hdcontext, hdlse = _engine.second((q, k, v, context, lse, *tensors), dcontext, dlse,
+                                             (uq, uk, uv, *utensors),
+                                             _engine.Rule(mask, scale, softcap, dropout), _number(seed),
+                                             of_tensors)
+    return [*found[:3], hdcontext, hdlse, *(t for t in found[3:] if t is not None)]
+
+
 def _lse_like(q):
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     return q.new_empty(q.shape[:-1], dtype=dtype)
@@ -54,12 +68,33 @@ def _attend_shapes(q, k, v, tensors, seed, *rule):
     return context, _lse_like(q)
 
 
+def _differentiated(mask, tensors, of_tensors):
+    roles = _engine.Rule(mask).roles()
+    return [t for role, t in zip(roles, tensors) if of_tensors and role == "bias"]
+
+
 @torch.library.register_fake("cephalo::attend_backward", lib=_LIBRARY)
 def _attend_backward_shapes(q, k, v, context, lse, dcontext, dlse, tensors, seed, mask, scale, softcap,
                             dropout, of_tensors):
-    roles = _engine.Rule(mask).roles()
-    biases = [t for role, t in zip(roles, tensors) if of_tensors and role == "bias"]
-    return [t.new_empty(t.shape) for t in (q, k, v, *biases)]
+    return [t.new_empty(t.shape) for t in (q, k, v, *_differentiated(mask, tensors, of_tensors))]
+
+
+@torch.library.register_fake("cephalo::attend_second", lib=_LIBRARY)
+def _attend_second_shapes(q, k, v, context, lse, dcontext, dlse, uq, uk, uv, tensors, utensors, seed, mask,
+                          scale, softcap, dropout, of_tensors):
+    return [t.new_empty(t.shape)
+            for t in (q, k, v, context, lse, *_differentiated(mask, tensors, of_tensors))]
+
+
+def _wanted(needs):
+    """Whether any of a list of tensors needs a gradient."""
+    return any(needs) if isinstance(needs, (list, tuple)) else bool(needs)
+
+
+def _spread(found, mask, of_tensors):
+    """One for each bias -> one for each tensor of the mask, None where it is not one"""
+    found = iter(found)
+    return [next(found) if of_tensors and role == "bias" else None for role in _engine.Rule(mask).roles()]
 
 
 def _setup_context(ctx, inputs, output):
@@ -74,17 +109,44 @@ def _backward(ctx, dcontext, dlse):
     tensors, seed = rest[:ctx.count], rest[ctx.count] if len(rest) > ctx.count else None
     if dcontext is None:
         dcontext = torch.zeros_like(context)
-    wanted = ctx.needs_input_grad[3]
-    of_tensors = any(wanted) if isinstance(wanted, (list, tuple)) else bool(wanted)
+    of_tensors = _wanted(ctx.needs_input_grad[3])
     dq, dk, dv, *dbias = torch.ops.cephalo.attend_backward(q, k, v, context, lse, dcontext, dlse, tensors,
                                                            seed, *ctx.rule, of_tensors)
-    dbias = iter(dbias)
-    roles = _engine.Rule(*ctx.rule).roles()
-    dtensors = [next(dbias) if of_tensors and role == "bias" else None for role in roles]
-    return dq, dk, dv, dtensors, *[None] * 5
+    return dq, dk, dv, _spread(dbias, ctx.rule[0], of_tensors), *[None] * 5
 
 
 torch.library.register_autograd("cephalo::attend", _backward, setup_context=_setup_context, lib=_LIBRARY)
+
+
+def _setup_second_context(ctx, inputs, output):
+    *arrays, tensors, seed, mask, scale, softcap, dropout, ctx.of_tensors = inputs
+    ctx.count, ctx.rule, ctx.has_dlse = len(tensors), (mask, scale, softcap, dropout), arrays[6] is not None
+    ctx.save_for_backward(*(t for t in arrays if t is not None), *tensors, *([] if seed is None else [seed]))
+
+
+def _second_backward(ctx, directions):
+    """directions: of dq, dk, dv and of each bias's gradient -> gradients of attend_backward's arguments"""
+    q, k, v, context, lse, dcontext, *rest = ctx.saved_tensors
+    dlse = rest.pop(0) if ctx.has_dlse else None
+    tensors, seed = rest[:ctx.count], rest[ctx.count] if len(rest) > ctx.count else None
+    uq, uk, uv, *ubias = directions
+    of_tensors = _wanted(ctx.needs_input_grad[7])
+    hq, hk, hv, hdcontext, hdlse, *hbias = torch.ops.cephalo.attend_second(
+        q, k, v, context, lse, dcontext, dlse, uq, uk, uv, tensors, _spread(ubias, ctx.rule[0], ctx.of_tensors),
+        seed, *ctx.rule, of_tensors)
+    return (hq, hk, hv, None, None, hdcontext, hdlse if ctx.has_dlse else None,
+            _spread(hbias, ctx.rule[0], of_tensors), *[None] * 6)
+
+
+torch.library.register_autograd("cephalo::attend_backward", _second_backward,
+                                setup_context=_setup_second_context, lib=_LIBRARY)
+
+
+def _third(ctx, *directions):
+    raise NotImplementedError("cephalo.torch: third derivatives of attention are not supported")
+
+
+torch.library.register_autograd("cephalo::attend_second", _third, lib=_LIBRARY)
 
 
 @torch.library.register_vmap("cephalo::attend", lib=_LIBRARY)
@@ -115,3 +177,11 @@ def _attend_flops(q_shape, k_shape, v_shape, *arguments, **named):
 def _attend_backward_flops(q_shape, k_shape, v_shape, *arguments, **named):
     pairs, head_dim = _pairs(q_shape, k_shape)
     return 2 * pairs * (3 * head_dim + 2 * v_shape[-1])
+
+
+@register_flop_formula(torch.ops.cephalo.attend_second)
+def _attend_second_flops(q_shape, k_shape, v_shape, *arguments, **named):
+    """Products as wide as q: 1 for scores, 2 each for their direction, hq and hk; as wide as v: 2 for context's
+    direction, 2 for what comes back, 1 for hv."""
+    pairs, head_dim = _pairs(q_shape, k_shape)
+    return 2 * pairs * (7 * head_dim + 5 * v_shape[-1])

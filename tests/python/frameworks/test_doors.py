@@ -79,6 +79,14 @@ class Model(torch.nn.Module):
         return self.f(q, k, v) * 2
 
 
+def recorded(transform):
+    """Under a mode that sees every operator."""
+    def run(f):
+        with FlopCounterMode(display=False):
+            return transform(f)
+    return run
+
+
 def exported(f):
     return torch.export.export(Model(f), (q, k, v)).module()(q + 1, k, v)
 
@@ -107,6 +115,8 @@ TRANSFORMS = {
     "vmap, another axis": lambda f: torch.vmap(f, (2, None, 2))(several.movedim(0, 2), k, several.movedim(0, 2)),
     "vmap of grad": lambda f: torch.vmap(torch.func.grad(loss(f), argnums=(0, 1)), (0, None, None))(several, k, v),
     "vmap of jvp": lambda f: torch.vmap(lambda u: torch.func.jvp(lambda q: f(q, k, v), (q,), (u,)))(several),
+    "backward, recorded": recorded(by_backward),
+    "double backward, recorded": recorded(twice),
     "compile": compiled,
     "export": exported,
     "jit.trace": traced,
@@ -144,6 +154,26 @@ def test_a_third_derivative_is_an_error():
 
     with pytest.raises((NotImplementedError, RuntimeError), match="third derivatives"):
         third(q)
+
+
+def test_a_third_derivative_is_an_error_where_operators_are_recorded():
+    def third(f):
+        x = leaves()
+        y = loss(f)(*x)
+        for _ in range(2):
+            y = torch.autograd.grad(y, x[0], create_graph=True)[0].sin().sum()
+        torch.autograd.grad(y, x)
+
+    with pytest.raises(NotImplementedError, match="third derivatives"):
+        recorded(third)(scaled_dot_product_attention)
+
+
+def test_inductor_compiles_around_it():
+    x = leaves()
+    y = torch.compile(lambda *x: scaled_dot_product_attention(*x, is_causal=True).sin() * 2, fullgraph=True)(*x)
+    y.sum().backward()
+    expected = compiled(lambda *x: plain(*x, is_causal=True))
+    assert far([y.detach(), *(t.grad for t in x)], expected) <= 1e-12
 
 
 def test_flops_are_counted_as_pytorch_counts_its_own():
