@@ -9,7 +9,12 @@
 
 #include <stdint.h>
 
-#include "cephalo/core/export.h"
+// Shown by a shared library, which hides the rest.
+#ifdef __GNUC__
+#define CEPHALO_API __attribute__((visibility("default")))
+#else
+#define CEPHALO_API
+#endif
 
 #ifdef __cplusplus
 extern "C" {

@@ -3,12 +3,12 @@
 #include <cstdint>
 #include <optional>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/mask/mask.h"
 #include "cephalo/mask/place.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 class TorchGenerator;
 
@@ -91,3 +91,4 @@ void attend_into(const AttendOutput& output, const TensorView& q, const KVCache&
                  const Mask& mask = {}, const AttendOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

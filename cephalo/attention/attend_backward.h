@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "cephalo/attention/attend.h"
-#include "cephalo/core/export.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What a forward pass left behind, and the gradient that comes back to it.
 struct AttendPass {
@@ -48,3 +48,4 @@ void attend_backward_into(const AttendGradientViews& gradients, const AttendPass
                           const Mask& mask = {}, const AttendOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "cephalo/attention/attend_backward.h"
-#include "cephalo/core/export.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A direction in which the inputs of attend move: so much of each for one unit of the way. What is
 // empty stands still.
@@ -76,3 +76,4 @@ void attend_second_into(const AttendSecondViews& second, const AttendPass& pass,
                         const AttendOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

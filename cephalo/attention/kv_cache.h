@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The sizes of a cache.
 struct KVCacheShape {
@@ -92,3 +92,4 @@ class KVCache {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

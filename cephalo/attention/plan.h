@@ -6,9 +6,9 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/core/cpu.h"
-#include "cephalo/core/export.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What a call of attend will do, without doing it.
 //
@@ -51,3 +51,4 @@ struct NamedEngine {
 std::vector<NamedEngine> named_engines();
 
 }  // namespace cephalo
+#pragma GCC visibility pop

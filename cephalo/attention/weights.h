@@ -4,9 +4,9 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/kv_cache.h"
-#include "cephalo/core/export.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Which part of the weights is wanted. Empty lists mean all.
 struct WeightsSelection {
@@ -61,3 +61,4 @@ Tensor row_sums(const TensorView& q, const TensorView& k, const TensorView& lse,
                 const AttendOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

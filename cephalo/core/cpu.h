@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "cephalo/core/dtype.h"
-#include "cephalo/core/export.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Instruction sets that kernels exist for, in the order of preference within one machine.
 enum class Isa { scalar, sse4, avx2, avx512, neon, wasm };
@@ -36,3 +36,4 @@ std::int64_t physical_memory();
 void force_isa(Isa isa);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -4,9 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Kinds of memory. Only the host's exists in every build.
 enum class DeviceKind : std::uint8_t { host, cuda };
@@ -29,3 +28,4 @@ std::string to_string(Device device);  // "host", "cuda:1"
 Device parse_device(std::string_view text);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

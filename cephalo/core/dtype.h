@@ -3,9 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Element types. Attention is computed on the first four; the rest appear in masks and token ids.
 enum class DType : std::uint8_t { f32, f64, bf16, f16, i64, i32, i16, i8, u8, boolean };
@@ -87,3 +86,4 @@ struct DTypeOf<bool> {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -3,9 +3,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What every public function throws. The text names the function, the rule, the numbers that broke
 // it and, where it helps, a way out. Objects named in a failed call stay usable.
@@ -27,3 +26,4 @@ class Error : public std::runtime_error {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/core/views.h"  // view transpose permute reshape chunk contiguous
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 class TorchGenerator;
 
@@ -41,3 +41,4 @@ Tensor dropout(const TensorView& t, double p, TorchGenerator& generator);
 double softmax_row(const double* scores, dim_t count, double* weights);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Threads used by each call: the default is one per core the process may run on. 0 asks for that
 // default again; more than kMaxThreads means kMaxThreads. Results never depend on the count.
@@ -58,3 +58,4 @@ void parallel_for(const Region& region, Body&& body) {
 void wait_for_turn(const std::atomic<dim_t>& done, dim_t wanted);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

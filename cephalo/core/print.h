@@ -3,10 +3,10 @@
 #include <iosfwd>
 #include <string>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The numbers of a tensor in nested brackets, `decimals` after the point, long axes shortened to
 // their first and last three entries.
@@ -17,3 +17,4 @@ std::ostream& operator<<(std::ostream& out, const TensorView& t);
 std::ostream& operator<<(std::ostream& out, const Dims& dims);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -6,10 +6,10 @@
 #include <random>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // PyTorch's CPU generator, bit for bit: after torch.manual_seed(s) the same calls give the same
 // numbers here. docs/numerics.md has the recipe.
@@ -72,3 +72,4 @@ inline double dropout_scale(double p, DType dtype) {
 }
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -5,9 +5,8 @@
 #include <initializer_list>
 #include <string>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 using dim_t = std::int64_t;  // every size, index and stride
 
@@ -57,3 +56,4 @@ dim_t checked_mul(dim_t a, dim_t b);
 dim_t checked_add(dim_t a, dim_t b);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

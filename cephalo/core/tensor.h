@@ -7,10 +7,10 @@
 
 #include "cephalo/core/device.h"
 #include "cephalo/core/dtype.h"
-#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A typed view of memory that something else owns: cheap to copy, any strides, read-only. As with
 // std::string_view, the memory must outlive the view. It may be on a device: then whatever reads or
@@ -149,3 +149,4 @@ class Tensor : public TensorView {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

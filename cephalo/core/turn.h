@@ -3,9 +3,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A shared mutex for std::unique_lock and std::shared_lock that never waits for what cannot come:
 // - Its own thread. A call that holds the object runs a callback that uses it.
@@ -37,3 +36,4 @@ class Turn {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -3,10 +3,10 @@
 #include <utility>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The functions that only change how memory is looked at. Their results borrow: they are valid as
 // long as what they look at, so a temporary Tensor is refused at compile time.
@@ -57,3 +57,4 @@ MaybeCopied contiguous(const TensorView& t);
 MaybeCopied reshape(const TensorView& t, const Shape& shape);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

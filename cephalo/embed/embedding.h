@@ -1,9 +1,9 @@
 #pragma once
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 class TorchGenerator;
 
@@ -51,3 +51,4 @@ void embed_into(const EmbeddingTables& tables, const TensorView& ids, dim_t firs
 void embed_backward(const TensorView& ids, const TensorView& dx, const EmbeddingGradients& to);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <memory>
 
-#include "cephalo/core/export.h"
 #include "cephalo/io/file.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // XXH3 of 128 bits over bytes that come in pieces, as `xxhsum -H2` prints it.
 class Checksum {
@@ -31,3 +31,4 @@ class Checksum {
 bool ends_with_checksum(const InputFile& file);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

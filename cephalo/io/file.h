@@ -8,9 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A regular file open for reading at any offset. Reads, never maps: a file that another process
 // cuts short is an error here, not a signal. Errors name the path and the system's reason.
@@ -74,3 +73,4 @@ std::optional<std::string> finished_name(const std::string& temporary_name);
 void refuse_pickle(const InputFile& file);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

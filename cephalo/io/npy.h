@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A NumPy .npy file of version 1.0, 2.0 or 3.0: numbers and bools, little-endian, row- or
 // column-major. Its header is read as data, never evaluated, and checked against the file's size
@@ -17,3 +17,4 @@ Tensor read_npy(const std::string& path);
 void write_npy(const std::string& path, const TensorView& t, bool replace = false);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/io/file.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A .safetensors file: opened and checked whole before a number is read. What the format forbids is
 // refused by name: duplicate names, holes, overlaps, sizes that do not fit, bytes left over. Of a
@@ -66,3 +66,4 @@ void write_checked_safetensors(const std::string& path,
                                bool replace = false);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

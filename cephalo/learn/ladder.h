@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "cephalo/attention/layer/multi_head.h"
-#include "cephalo/core/export.h"
 #include "cephalo/model/presets.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The ladder from no parameters to the fused layer. Rungs 2 to 7 are set-ups of MultiHeadAttention;
 // seed, generator, dropout_stream and dtype mean the same in each.
@@ -104,3 +104,4 @@ struct FastMultiHeadAttention : MultiHeadAttention {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

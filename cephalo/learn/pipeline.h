@@ -5,11 +5,11 @@
 
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/reference/trace.h"
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/presets.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 class TorchGenerator;
 
@@ -49,3 +49,4 @@ struct Pipeline {
 Pipeline pipeline(const std::string& text, const PipelineOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

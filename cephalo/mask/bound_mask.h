@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/mask/mask.h"
 #include "cephalo/mask/place.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The sizes a mask is asked about.
 struct MaskExtent {
@@ -129,3 +129,4 @@ class BoundMask {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Which keys a query may look at, as data. A mask is built from the named parts below joined by &:
 // what hides intersects, what biases adds, and no part silently wins over another.
@@ -147,3 +147,4 @@ Mask alibi(const NumbersTensor auto& slopes) {
 std::vector<float> alibi_slopes(dim_t num_heads);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -4,10 +4,10 @@
 #include <string>
 
 #include "cephalo/core/error.h"
-#include "cephalo/core/export.h"
 #include "cephalo/mask/mask.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A mask as text and back: the words of C++ and Python. Mask::to_string writes it, Mask::draw draws
 // it.
@@ -26,3 +26,4 @@ using MaskTensorSource = std::function<Tensor(const std::string& name)>;
 Mask parse_mask(const std::string& text, const MaskTensorSource& tensors = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

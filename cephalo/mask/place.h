@@ -1,9 +1,9 @@
 #pragma once
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Where a problem is in a larger one. A shard of a batch, some heads of a layer, a block of
 // queries against a block of keys: each is a rectangle of a whole that need not exist anywhere, and
@@ -34,3 +34,4 @@ struct Place {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -1,8 +1,7 @@
 #pragma once
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What comes between the two matrices of an MLP.
 //   gelu_tanh: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), as in GPT-2
@@ -10,3 +9,4 @@ namespace CEPHALO_API cephalo {
 enum class Activation { gelu_tanh, gelu_erf };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/text_model.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The small model that this project trained itself and that is part of the library: models/ has its
 // files and its card. A library built with -DCEPHALO_BUILTIN_MODEL=OFF has none.
@@ -15,3 +15,4 @@ TextModel builtin_model();
 Bpe builtin_tokenizer();
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 class TorchGenerator;
 
@@ -62,3 +62,4 @@ Generated generate(const Gpt& model, const std::vector<std::int64_t>& prompt,
                    const GenerateOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -9,13 +9,13 @@
 #include "cephalo/attention/kv_cache.h"
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/attention/layer/saved_pass.h"
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/gpt_memory.h"
 #include "cephalo/model/gpt_options.h"
 #include "cephalo/model/parameter_list.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // One learned tensor: parameter_list.h describes them. Matrices are as they are stored: dense,
 // [out, in].
@@ -157,3 +157,4 @@ class GptWorkspace {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

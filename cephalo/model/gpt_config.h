@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What config.json of a model's folder says.
 struct GptConfig {
@@ -41,3 +41,4 @@ GptConfig read_gpt_config(const std::string& path, const ConfigOptions& options 
 std::string gpt_config_json(const GptConfig& config, DType dtype);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/io/safetensors.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/model/gpt_config.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A model's folder: config.json and model.safetensors, or model.safetensors.index.json with its
 // shards. Parameters of any floating type, named as Hugging Face's GPT-2 (with or without
@@ -66,3 +66,4 @@ struct SaveGptOptions {
 void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/gpt_options.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // How many bytes training takes, known before anything is allocated.
 struct GptMemory {
@@ -16,3 +16,4 @@ struct GptMemory {
 GptMemory memory_bytes(const GptOptions& options, dim_t batch, dim_t tokens);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

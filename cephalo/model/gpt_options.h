@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "cephalo/attention/layer/rotary.h"
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/activation.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // How the model knows where a token is: a learned vector added to its embedding, or rotary
 // positions in every attention layer.
@@ -102,3 +102,4 @@ GptOptions gpt_preset(const std::string& name);  // an error that lists the name
 const std::vector<std::string>& gpt_preset_names();
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Every row to mean 0 and variance 1, then times weight, plus bias.
 //   y = (x − mean) / √(variance + epsilon) · weight + bias
@@ -47,3 +47,4 @@ struct LayerNorm {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

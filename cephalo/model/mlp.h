@@ -1,10 +1,10 @@
 #pragma once
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/model/activation.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // y = activation(x fcᵀ + fc_bias) projᵀ + proj_bias, for every token by itself.
 struct Mlp {
@@ -46,3 +46,4 @@ struct Mlp {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

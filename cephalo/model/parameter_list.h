@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 #include "cephalo/model/gpt_options.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What a parameter is; it decides how a new one is drawn. Weight decay is for matrices that
 // multiply. Biases and norms are not a scale to shrink, and rows of an embedding that a batch does
@@ -108,3 +108,4 @@ ParameterList parameter_list(const GptOptions& options);
 dim_t parameter_count(const GptOptions& options);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "cephalo/attention/layer/multi_head.h"
-#include "cephalo/core/export.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The sizes of a well-known model, under the names that people call it by.
 struct ModelSizes {
@@ -32,3 +32,4 @@ MultiHeadAttentionOptions preset(const std::string& name);
 const std::vector<std::string>& preset_names();  // the first of each model's names
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -4,11 +4,11 @@
 #include <string_view>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/gpt_file.h"
 #include "cephalo/text/bpe.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A GPT with its tokenizer: from text to logits.
 struct TextModel {
@@ -31,3 +31,4 @@ TextModel load_text_model(const std::string& folder, const LoadGptOptions& optio
                           std::vector<std::string>* warnings = nullptr);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/io/file.h"
 #include "cephalo/text/token.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 struct BpeTables;
 
@@ -83,3 +83,4 @@ class Bpe {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/text/bpe.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // How large a vocabulary to learn.
 struct BpeTrainOptions {
@@ -52,3 +52,4 @@ class BpeTrainer {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -2,11 +2,11 @@
 
 #include <cstdint>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The number of a token in its vocabulary.
 using TokenId = std::int32_t;
 
 }  // namespace cephalo
+#pragma GCC visibility pop

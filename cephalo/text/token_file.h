@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/shape.h"
 #include "cephalo/io/file.h"
 #include "cephalo/text/bpe.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A corpus as token ids, wherever they lie. Any number of threads may read.
 class TokenSource {
@@ -79,3 +79,4 @@ dim_t write_token_file(const Bpe& bpe, std::span<const std::string> texts, const
                        const TokenFileOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

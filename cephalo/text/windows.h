@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/core/turn.h"
 #include "cephalo/text/token_file.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Part of a corpus, from one token up to another.
 struct TokenRange {
@@ -100,3 +100,4 @@ class Windows {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -5,11 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/text/token.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Words and punctuation: split at white space, as Python's \s, and around , . : ; ? _ ! " ( ) ' and
 // --, which stay as pieces of their own.
@@ -49,3 +49,4 @@ class WordTokenizer {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

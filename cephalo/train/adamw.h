@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // PyTorch's defaults.
 struct AdamWOptions {
@@ -29,3 +29,4 @@ void adamw_step(const MutableTensorView& parameter, const TensorView& gradient, 
                 const AdamWOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

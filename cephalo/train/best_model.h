@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <string>
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/train/history.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The parameters of the step of a run that validated best, next to the run's checkpoints in
 // checkpoints/best-00000684.safetensors. A new one is written before a checkpoint knows of it, and
@@ -31,3 +31,4 @@ class BestModel {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/io/safetensors.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A checkpoint is a .safetensors file that carries what a run was doing as JSON in
 // __metadata__[kCheckpointKey], and ends with the checksum of everything in it.
@@ -43,3 +43,4 @@ class CheckpointFile {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

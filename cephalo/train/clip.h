@@ -2,10 +2,10 @@
 
 #include <span>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // torch.nn.utils.clip_grad_norm_: the root of the sum of squares over all gradients together; where
 // it exceeds max_norm, each is multiplied by max_norm / (norm + 1e-6). Returns the norm before.
@@ -16,3 +16,4 @@ namespace CEPHALO_API cephalo {
 double clip_gradient_norm(std::span<const MutableTensorView> gradients, double max_norm);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

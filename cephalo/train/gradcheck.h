@@ -7,9 +7,9 @@
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/layer/multi_head.h"
-#include "cephalo/core/export.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Gradients against central differences, (loss(x + eps) − loss(x − eps)) / 2 eps, in float64. They
 // agree where |analytic − numeric| <= atol + rtol · |numeric|.
@@ -69,3 +69,4 @@ GradcheckReport gradcheck(const MultiHeadAttention& layer, const TensorView& x,
                           const CallOptions& call = {}, const GradcheckOptions& check = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What one step of training was like.
 struct StepRecord {
@@ -42,3 +41,4 @@ std::string loss_csv(const TrainingHistory& history);
 std::string loss_svg(const TrainingHistory& history, const std::string& title);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A target that asks for nothing, by PyTorch's default.
 inline constexpr std::int64_t kIgnoreTarget = -100;
@@ -32,3 +32,4 @@ double cross_entropy_share(const TensorView& logits, const TensorView& targets, 
                            std::int64_t ignore_index = kIgnoreTarget);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -5,13 +5,13 @@
 #include <memory>
 #include <optional>
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/gpt_options.h"
 #include "cephalo/text/bpe.h"
 #include "cephalo/text/token_file.h"
 #include "cephalo/train/trainer.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // How to teach a model a text: which sizes, how long, from which rows. What `cephalo train` does
 // where nothing else was said.
@@ -80,3 +80,4 @@ TrainRows recipe_rows(const std::shared_ptr<const TokenSource>& tokens, const Bp
                       dim_t training_end, const GptOptions& model, const RowRecipe& rows);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -4,9 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The folder of one training run. Its checkpoints are checkpoints/step-00000012.safetensors, the
 // newest also under the name checkpoints/latest. While an object lives, no other process trains
@@ -48,3 +47,4 @@ class RunFolder {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -2,9 +2,8 @@
 
 #include <cstdint>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The learning rate over a run: a straight rise, then half a cosine down to a floor.
 struct Schedule {
@@ -18,3 +17,4 @@ struct Schedule {
 double learning_rate_at(const Schedule& schedule, std::int64_t step);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

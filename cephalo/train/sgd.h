@@ -1,9 +1,9 @@
 #pragma once
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // PyTorch's defaults.
 struct SgdOptions {
@@ -24,3 +24,4 @@ void sgd_step(const MutableTensorView& parameter, const TensorView& gradient, Sg
               const SgdOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -6,13 +6,13 @@
 #include <span>
 #include <string>
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/train/history.h"
 #include "cephalo/train/run_folder.h"
 #include "cephalo/train/schedule.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Fills one row of ids, [tokens + 1]: what is read and, one further on, what is to be predicted.
 // The row of a number is always the same: a resumed run sees what it would have seen.
@@ -96,3 +96,4 @@ struct CheckpointSummary {
 CheckpointSummary read_checkpoint_summary(const std::string& path);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

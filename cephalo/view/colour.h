@@ -2,9 +2,8 @@
 
 #include <cstdint>
 
-#include "cephalo/core/export.h"
-
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A colour in 24 bits.
 struct Colour {
@@ -24,3 +23,4 @@ Colour ink_on(Colour background);
 int indexed_cividis(double x);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/view/head_metrics.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // One query and a key that it looks at.
 struct Link {
@@ -40,3 +40,4 @@ struct LabelExample {
 std::vector<LabelExample> label_examples(const std::vector<HeadReport>& reports, HeadLabel label);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -4,11 +4,11 @@
 #include <optional>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 #include "cephalo/view/recording.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A mean over some rows of a head's weights.
 struct Score {
@@ -117,3 +117,4 @@ double head_divergence(const Recording& a, const HeadPlace& head_a, const Record
                        const HeadPlace& head_b);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/view/head_metrics.h"
 #include "cephalo/view/picture.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What is written next to the weights in a picture.
 struct PictureText {
@@ -26,3 +26,4 @@ Picture draw_heads(const Recording& recording, const std::vector<HeadReport>& re
 Picture draw_head(const Recording& recording, const HeadReport& report, const PictureText& text);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

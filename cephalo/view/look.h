@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/model/text_model.h"
 #include "cephalo/view/head_links.h"
 #include "cephalo/view/head_metrics.h"
 #include "cephalo/view/recording.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What a look needs of a model: its arithmetic, and letters for its tokens.
 struct LookModel {
@@ -89,3 +89,4 @@ std::vector<const HeadReport*> heads_to_show(const LookReport& report, std::size
 const char* in_words(HeadLabel label);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -5,11 +5,11 @@
 #include <variant>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/view/colour.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 enum class Anchor { begin, middle, end };  // which part of a text is at its place
 enum class Direction { right, upwards };   // of a text
@@ -75,3 +75,4 @@ class Picture {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -5,10 +5,10 @@
 
 #include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/attention/weights.h"
-#include "cephalo/core/export.h"
 #include "cephalo/model/gpt.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // A token that may come next.
 struct Prediction {
@@ -53,3 +53,4 @@ class Recording {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "cephalo/attention/reference/trace.h"
-#include "cephalo/core/export.h"
 #include "cephalo/view/terminal.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // The sizes behind steps 1 to 5: a width of num_heads · head_dim, split, transposed, attended with
 // and put together again.
@@ -35,3 +35,4 @@ enum class SvgPlace { file, page };
 std::string split_svg(const HeadSplit& split, SvgPlace place = SvgPlace::file);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What a terminal can show. Without colours weights are shades of characters.
 enum class ColourDepth { none, indexed, direct };  // 256 colours; 24 bits
@@ -38,3 +38,4 @@ std::vector<std::string> draw_map(const TensorView& cells, const TerminalStyle& 
 std::string draw_bar(double share, dim_t width, const TerminalStyle& style);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

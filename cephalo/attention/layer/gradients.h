@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "cephalo/attention/layer/parameters.h"
-#include "cephalo/core/export.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // One gradient for each parameter of a layer, in the layer's own order and under its names, stored
 // as the parameters are. Made by MultiHeadAttention::new_gradients, all zero; backward adds to it,
@@ -29,3 +29,4 @@ class Gradients {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

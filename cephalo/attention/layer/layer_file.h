@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "cephalo/attention/layer/multi_head.h"
-#include "cephalo/core/export.h"
 #include "cephalo/io/safetensors.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // What the numbers of a layer cannot show. For a layer of a GPT's folder (prefix
 // "transformer.h.0.", "h.0." or "trf_blocks.0.att.") the config.json next to the file says it; a
@@ -65,3 +65,4 @@ void save_layer(const MultiHeadAttention& layer, const std::string& path,
                 const SaveOptions& options = {});
 
 }  // namespace cephalo
+#pragma GCC visibility pop

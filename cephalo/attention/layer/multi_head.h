@@ -14,9 +14,9 @@
 #include "cephalo/attention/layer/rotary.h"
 #include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/attention/reference/trace.h"
-#include "cephalo/core/export.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 class KVCache;
 class StepSink;
@@ -191,3 +191,4 @@ class MultiHeadAttention {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 class TorchGenerator;
 
@@ -117,3 +117,4 @@ class Parameters {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

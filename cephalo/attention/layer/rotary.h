@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // Rotary positions: pair k of a head is turned by the angle position · base^(−2k / head_dim), so
 // that q · k depends on the distance of the two tokens.
@@ -19,3 +19,4 @@ struct Rotary {
 void rotate(const MutableTensorView& heads, const Rotary& rotary, const std::vector<dim_t>& first);
 
 }  // namespace cephalo
+#pragma GCC visibility pop

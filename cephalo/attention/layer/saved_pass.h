@@ -3,11 +3,11 @@
 #include <cstddef>
 #include <memory>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 #include "cephalo/mask/mask.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 struct LayerPass;
 
@@ -53,3 +53,4 @@ struct TrainResult {
 };
 
 }  // namespace cephalo
+#pragma GCC visibility pop

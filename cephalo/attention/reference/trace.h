@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "cephalo/core/export.h"
 #include "cephalo/core/tensor.h"
 
-namespace CEPHALO_API cephalo {
+#pragma GCC visibility push(default)
+namespace cephalo {
 
 // One tensor on the way from x to the output. Steps with several tensors (q, k, v) have several
 // entries under one number and name.
@@ -49,3 +49,4 @@ Explanation explain(const std::string& step_name);  // by Step::name
 Explanation explain(const Step& step);
 
 }  // namespace cephalo
+#pragma GCC visibility pop
