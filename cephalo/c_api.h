@@ -141,8 +141,8 @@ typedef struct cephalo_attend_gradients {
   const cephalo_tensor* dv_out;
 } cephalo_attend_gradients;
 
-// q, k, v, mask and options: as cephalo_attend had them; all float32 or all float64. What is hidden
-// has gradient 0.
+// q, k, v, mask and options: as cephalo_attend had them, q, k and v of one type. dlse has the type
+// of lse, the others that of q; those of 16 bits are rounded once. What is hidden has gradient 0.
 CEPHALO_API cephalo_status cephalo_attend_backward(const cephalo_tensor* q, const cephalo_tensor* k,
                                                    const cephalo_tensor* v,
                                                    const cephalo_mask* mask,
@@ -161,7 +161,7 @@ typedef struct cephalo_attend_tangents {
   const cephalo_tensor* tlse_out;
 } cephalo_attend_tangents;
 
-// Forward mode. q, k, v, mask and options: as cephalo_attend had them; all float32 or all float64.
+// Forward mode. q, k, v, mask and options: as cephalo_attend_backward has them; so are types.
 CEPHALO_API cephalo_status cephalo_attend_tangent(const cephalo_tensor* q, const cephalo_tensor* k,
                                                   const cephalo_tensor* v, const cephalo_mask* mask,
                                                   const cephalo_attend_options* options,

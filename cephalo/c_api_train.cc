@@ -71,7 +71,7 @@ cephalo_status cephalo_attend_tangent(const cephalo_tensor* q, const cephalo_ten
     const AttendTangentViews out{view_of(t.tcontext_out, kFunction, "tcontext_out"),
                                  view_of(t.tlse_out, kFunction, "tlse_out")};
     check_output(out.tcontext, pass.context.shape(), q_view.dtype(), kFunction, "tcontext_out");
-    check_output(out.tlse, pass.lse.shape(), q_view.dtype(), kFunction, "tlse_out");
+    check_output(out.tlse, pass.lse.shape(), compute_type(q_view.dtype()), kFunction, "tlse_out");
     attend_tangent_into(out, pass, q_view, k_view, v_view, direction_of(t, kFunction),
                         mask_or_none(mask), options_of(options, kFunction));
   });
@@ -99,7 +99,7 @@ cephalo_status cephalo_attend_second(const cephalo_tensor* q, const cephalo_tens
     check_output(out.hk, k_view.shape(), k_view.dtype(), kFunction, "hk_out");
     check_output(out.hv, v_view.shape(), v_view.dtype(), kFunction, "hv_out");
     check_output(out.hdcontext, pass.context.shape(), q_view.dtype(), kFunction, "hdcontext_out");
-    check_output(out.hdlse, pass.lse.shape(), q_view.dtype(), kFunction, "hdlse_out");
+    check_output(out.hdlse, pass.lse.shape(), compute_type(q_view.dtype()), kFunction, "hdlse_out");
     attend_second_into(out, pass, q_view, k_view, v_view, direction_of(s, kFunction),
                        mask_or_none(mask), options_of(options, kFunction));
   });

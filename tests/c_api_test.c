@@ -377,6 +377,48 @@ static void test_attend_backward(void) {
   cephalo_mask_destroy(mask);
 }
 
+// A bfloat16 is the upper half of a float32. These numbers need no more than that.
+static uint16_t narrow(float number) {
+  uint32_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  CHECK((bits & 0xFFFFU) == 0);
+  return (uint16_t)(bits >> 16);
+}
+static float widen(uint16_t number) {
+  const uint32_t bits = (uint32_t)number << 16;
+  float wide;
+  memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
+// q, k, v, context, dcontext; dq, dk, dv: three tokens of width 1, in float32 and in bfloat16.
+static void test_attend_backward_of_16_bits(void) {
+  const float numbers[5][TOKENS] = {
+      {0.5F, -1.0F, 0.25F}, {1.5F, 0.75F, -0.5F}, {1.0F, -2.0F, 0.5F}, {0.0F}, {1.0F, -0.5F, 2.0F}};
+  float wide[8][TOKENS], sums[TOKENS];
+  uint16_t half[8][TOKENS];
+  cephalo_tensor w[8], h[8], lse_out = vector(sums, CEPHALO_FLOAT32, TOKENS);
+  for (int n = 0; n < 8; ++n) {
+    w[n] = matrix(wide[n], CEPHALO_FLOAT32, TOKENS, 1);
+    h[n] = matrix(half[n], CEPHALO_BFLOAT16, TOKENS, 1);
+    for (int i = 0; i < TOKENS && n < 5; ++i) half[n][i] = narrow(wide[n][i] = numbers[n][i]);
+  }
+  cephalo_attend_gradients of_wide = {&w[3], &lse_out, &w[4], NULL, &w[5], &w[6], &w[7]};
+  cephalo_attend_gradients of_half = {&h[3], &lse_out, &h[4], NULL, &h[5], &h[6], &h[7]};
+  CHECK_OK(cephalo_attend(&w[0], &w[1], &w[2], NULL, NULL, &w[3], &lse_out));
+  CHECK_OK(cephalo_attend_backward(&w[0], &w[1], &w[2], NULL, NULL, &of_wide));
+  CHECK_OK(cephalo_attend(&h[0], &h[1], &h[2], NULL, NULL, &h[3], &lse_out));
+  CHECK_OK(cephalo_attend_backward(&h[0], &h[1], &h[2], NULL, NULL, &of_half));
+  // All numbers are about 1: half a unit of the last place, and as much from the stored context.
+  for (int n = 5; n < 8; ++n) {
+    for (int i = 0; i < TOKENS; ++i)
+      CHECK(fabs((double)(widen(half[n][i]) - wide[n][i])) <= 0x1p-7);
+  }
+  of_half.dq_out = &w[5];
+  CHECK_ERROR(cephalo_attend_backward(&h[0], &h[1], &h[2], NULL, NULL, &of_half),
+              CEPHALO_ERROR_TYPE, "dq_out is float32, the result is bfloat16");
+}
+
 // A pass of three tokens of width 1 in float64 at some step along a direction, with its gradients.
 enum { WIDE_Q, WIDE_K, WIDE_V, WIDE_CONTEXT, WIDE_BACK, WIDE_DQ, WIDE_DK, WIDE_DV, WIDE_COUNT };
 typedef struct wide_pass {
@@ -584,6 +626,7 @@ int main(void) {
   test_tensors_in_masks();
   test_output_strides();
   test_attend_backward();
+  test_attend_backward_of_16_bits();
   test_attend_second();
   test_attend_errors();
   test_output_errors();

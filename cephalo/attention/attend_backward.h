@@ -24,10 +24,10 @@ struct AttendGradients {
   std::vector<Tensor> dbias;  // empty unless asked for
 };
 
-// q, k, v, mask and options: as the forward pass had them; float32 or float64, on a GPU bfloat16
-// and float16 too (lse, dlse and dbias are float32 then). Weights are computed again from q, k and
-// lse, tile by tile, so memory stays linear in tokens; dropout of the counter stream is drawn
-// again. The torch streams need a generator in the state that the forward pass found.
+// q, k, v, mask and options: as the forward pass had them, of one type. With 16 bits lse, dlse and
+// dbias are float32, as arithmetic is; dq, dk and dv are rounded once. Weights are computed again
+// from q, k and lse, tile by tile, in memory linear in tokens. Dropout of the counter stream is
+// drawn again; the torch streams need a generator in the state that the forward pass found.
 //
 // A query that may look at nothing has gradient 0, and what is hidden has none: NaN in a hidden row
 // of q, k, v or dcontext reaches nothing. Bits depend on the instruction set, sizes and mask alone.

@@ -34,8 +34,8 @@ AttendDirection whole_direction(const AttendDirection& along, const TensorView& 
                          whole("the direction of k", along.k, k),
                          whole("the direction of v", along.v, v),
                          {}};
-  check_like_biases({"the direction of a bias", "directions"}, along.bias, mask, q.dtype(),
-                    function);
+  check_like_biases({"the direction of a bias", "directions"}, along.bias, mask,
+                    compute_type(q.dtype()), function);
   for (const TensorView& bias : along.bias) result.bias.push_back(with_leading_ones(bias, kRank));
   return result;
 }
@@ -57,7 +57,7 @@ SecondProblem make_second(const AttendPass& pass, const TensorView& q, const Ten
   const char* tcontext = goes_back ? "hdcontext" : "tcontext";
   const char* tlse = goes_back ? "hdlse" : "tlse";
   check_like(tcontext, tangents.tcontext, pass.context, q.dtype(), function);
-  check_like(tlse, tangents.tlse, pass.lse, q.dtype(), function);
+  check_like(tlse, tangents.tlse, pass.lse, compute_type(q.dtype()), function);
   common_device(function, {{"q", q}, {tcontext, tangents.tcontext}, {tlse, tangents.tlse}});
   problem.tangents = {with_leading_ones(tangents.tcontext, kRank),
                       with_leading_ones(tangents.tlse, kRank - 1)};
@@ -70,7 +70,7 @@ void check_second(const AttendSecondViews& second, const TensorView& q, const Te
   check_like("hk", second.hk, k, q.dtype(), kSecond);
   check_like("hv", second.hv, v, q.dtype(), kSecond);
   common_device(kSecond, {{"q", q}, {"hq", second.hq}, {"hk", second.hk}, {"hv", second.hv}});
-  check_like_biases({"hbias", "results"}, second.hbias, mask, q.dtype(), kSecond);
+  check_like_biases({"hbias", "results"}, second.hbias, mask, compute_type(q.dtype()), kSecond);
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ AttendTangents attend_tangent(const AttendPass& pass, const TensorView& q, const
                               const TensorView& v, const AttendDirection& along, const Mask& mask,
                               const AttendOptions& options) {
   AttendTangents result{Tensor::empty(pass.context.shape(), q.dtype(), q.device()),
-                        Tensor::empty(pass.lse.shape(), q.dtype(), q.device())};
+                        Tensor::empty(pass.lse.shape(), compute_type(q.dtype()), q.device())};
   attend_tangent_into({result.tcontext, result.tlse}, pass, q, k, v, along, mask, options);
   return result;
 }
@@ -120,11 +120,11 @@ AttendSecond attend_second(const AttendPass& pass, const TensorView& q, const Te
                       Tensor::empty(v.shape(), q.dtype(), q.device()),
                       {},
                       Tensor::empty(pass.context.shape(), q.dtype(), q.device()),
-                      Tensor::empty(pass.lse.shape(), q.dtype(), q.device())};
+                      Tensor::empty(pass.lse.shape(), compute_type(q.dtype()), q.device())};
   AttendSecondViews views{result.hq, result.hk, result.hv, result.hdcontext, result.hdlse, {}};
   if (with_hbias) {
     for (const TensorView& bias : biases_of(mask)) {
-      result.hbias.push_back(Tensor::empty(bias.shape(), q.dtype(), q.device()));
+      result.hbias.push_back(Tensor::empty(bias.shape(), compute_type(q.dtype()), q.device()));
       views.hbias.push_back(result.hbias.back());
     }
   }

@@ -22,10 +22,10 @@ struct AttendTangents {
   Tensor tlse;      // [batch, num_heads, q_tokens]
 };
 
-// Forward mode. Of the pass only context and lse are looked at; q, k, v, mask and options are as
-// attend had them; float32 or float64. Weights are computed again as attend_backward does, dropout
-// of the counter stream too. A query that may look at nothing does not move: 0. What is hidden
-// reaches nothing, NaN included. A rectangle of a larger problem must have all of its keys.
+// Forward mode. Of the pass only context and lse are looked at; the rest, types too, is as
+// attend_backward has it, and bias directions are as dbias is. A query that may look at nothing
+// does not move: 0. What is hidden reaches nothing, NaN included. A rectangle of a larger problem
+// must have all of its keys.
 AttendTangents attend_tangent(const AttendPass& pass, const TensorView& q, const TensorView& k,
                               const TensorView& v, const AttendDirection& along,
                               const Mask& mask = {}, const AttendOptions& options = {});
@@ -50,8 +50,8 @@ AttendSecond attend_second(const AttendPass& pass, const TensorView& q, const Te
                            const TensorView& v, const AttendDirection& along, const Mask& mask = {},
                            const AttendOptions& options = {}, bool with_hbias = false);
 
-// Memory of the caller's for the results, any strides, q's element type; what was there before is
-// overwritten.
+// Memory of the caller's for the results, any strides, q's element type (float32 for sums and
+// biases of 16 bits); what was there before is overwritten.
 struct AttendTangentViews {
   MutableTensorView tcontext;
   MutableTensorView tlse;

@@ -1,4 +1,5 @@
-// Tracing costs nothing when it is off: every allocation of a call is counted here.
+// Tracing costs nothing when it is off, and gradients no more than they say: every allocation of a
+// call is counted here.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "cephalo/attention/attend_backward.h"
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/core/ops.h"
 #include "tests/support/tensors.h"
@@ -143,6 +145,32 @@ TEST(AllocationsTest, inference_saves_nothing_for_a_backward_pass) {
     if (bytes >= rows) saved.push_back(bytes);
   }
   EXPECT_EQ(saved, (std::vector<std::size_t>{rows, rows, rows, 3 * rows}));
+}
+
+// Sizes in bytes of what a fused backward pass allocates that grows with tokens × head_dim.
+std::vector<std::size_t> backward_allocations(DType dtype, dim_t kv_tokens) {
+  const Tensor q = testing::normal({1, 2, 512, kWidth}, 1, dtype);
+  const Tensor k = testing::normal({1, 2, kv_tokens, kWidth}, 2, dtype);
+  const Tensor v = testing::normal(k.shape(), 3, dtype);
+  const Tensor dcontext = testing::normal(q.shape(), 4, dtype);
+  const AttendOptions options{.return_lse = true, .require = Engine::fused};
+  const AttendResult r = attend(q, k, v, {}, options);
+  Tensor dq = Tensor::empty(q.shape(), dtype), dk = Tensor::empty(k.shape(), dtype);
+  Tensor dv = Tensor::empty(v.shape(), dtype);
+  Count count = count_allocations([&] {
+    attend_backward_into({dq, dk, dv}, {r.context, r.lse, dcontext}, q, k, v, {}, options);
+  });
+  std::erase_if(count.large, [](std::size_t bytes) { return bytes < 2 * 512 * kWidth; });
+  return count.large;
+}
+
+TEST(AllocationsTest, gradients_of_16_bits_take_the_sums_of_dq_and_no_wide_copy) {
+  const std::size_t sums = 2 * 512 * kWidth * sizeof(float);
+  EXPECT_EQ(backward_allocations(DType::f32, 512), std::vector<std::size_t>{});
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    EXPECT_EQ(backward_allocations(dtype, 512), std::vector<std::size_t>{sums});
+    EXPECT_EQ(backward_allocations(dtype, 8), std::vector<std::size_t>{});  // one chunk of keys
+  }
 }
 
 }  // namespace

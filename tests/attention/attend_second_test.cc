@@ -131,11 +131,11 @@ TEST_F(AttendSecondTest, what_lies_on_another_device_is_named) {
             "attend_tangent: q lies on host, the direction of q on cuda:1");
 }
 
-TEST_F(AttendSecondTest, sixteen_bits_are_refused_by_name) {
+TEST_F(AttendSecondTest, a_pass_of_another_type_is_refused_by_name) {
   const Tensor q = Tensor::copy(pass.q, DType::bf16), k = Tensor::copy(pass.k, DType::bf16);
   const Tensor v = Tensor::copy(pass.v, DType::bf16);
   EXPECT_EQ(error_of([&] { attend_tangent(given, q, k, v, {}); }),
-            "attend_tangent: q is bfloat16; gradients are computed in float32 or float64");
+            "attend_tangent: context is float32, q is bfloat16; they must be the same");
 }
 
 // Weights of a rectangle without all keys add up to less, and their movement is unknown.

@@ -196,6 +196,36 @@ TEST_P(ConformanceSecondTest, random_configurations_agree_with_the_definition) {
       name(GetParam()), count, worst_64, worst_32));
 }
 
+// Context and tcontext are stored in 16 bits, and with them delta and tdelta are off by that
+// rounding; results are rounded once more.
+TEST_P(ConformanceSecondTest, sixteen_bits_cost_a_few_roundings_of_the_largest_number) {
+  TorchGenerator generator(16);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const double unit = dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
+    double worst = 0.0;
+    for (const auto& parts : mask_combinations()) {
+      const MaskExtent e{2, 4, 40, 130};
+      const MaskSpec mask = make_mask_spec(parts, e, generator);
+      SecondPass pass(e, 2, 16, 24, 3, dtype);
+      pass.move_biases(mask.mask, 99);
+      const testing::MaskTable table(mask, e);
+      AttendOptions with = options();
+      with.softcap = 3.0;
+      testing::PlainPass plain{pass.q, pass.k, pass.v, pass.dcontext, pass.dlse, table, 0.25};
+      plain.softcap = 3.0;
+      const AttendSecond ours = pass.second(mask.mask, with);
+      ASSERT_EQ(ours.hq.dtype(), dtype);
+      ASSERT_EQ(ours.hdcontext.dtype(), dtype);
+      ASSERT_EQ(ours.hdlse.dtype(), DType::f32);
+      const double error = error_of_second(ours, plain_second(plain, pass.plain_along(e))) / unit;
+      EXPECT_LE(error, 4.0) << name(dtype) << " " << mask.name;
+      worst = std::max(worst, error);
+    }
+    testing::report(format_text("{} engine: second derivatives in {}, worst {:.2f} roundings",
+                                name(GetParam()), name(dtype), worst));
+  }
+}
+
 // t + step · along
 Tensor moved(const TensorView& t, const TensorView& along, double step) {
   Tensor result = Tensor::copy(t);

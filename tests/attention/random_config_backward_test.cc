@@ -1,6 +1,7 @@
 // Gradients of configurations that nobody thought of, held against the brute force.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "cephalo/core/views.h"
 #include "tests/support/backward_engines.h"
 #include "tests/support/bounds.h"
+#include "tests/support/dense.h"
 #include "tests/support/mask_spec.h"
 #include "tests/support/plain_backward.h"
 #include "tests/support/random_config.h"
@@ -92,10 +94,13 @@ struct Inputs {
         v({c.extent.batch, c.num_kv_heads, c.extent.kv_tokens, c.v_dim}, c.dtype, generator),
         dcontext({c.extent.batch, c.extent.num_heads, c.extent.q_tokens, c.v_dim}, c.dtype,
                  generator),
-        dlse_rows({c.extent.batch, c.extent.num_heads, c.extent.q_tokens, 1}, c.dtype, generator) {
+        dlse_rows({c.extent.batch, c.extent.num_heads, c.extent.q_tokens, 1}, compute_type(c.dtype),
+                  generator) {
     if (c.with_dlse) dlse = dlse_rows.view.select(3, 0);
     if (c.bias_shape.rank() == 0) return;
-    added = std::make_shared<const Tensor>(generator.randn(c.bias_shape));
+    const bool narrow = is_16_bit_float(c.dtype) && generator.keeps(0.5);
+    added = std::make_shared<const Tensor>(
+        Tensor::copy(generator.randn(c.bias_shape), narrow ? c.dtype : DType::f32));
     spec.mask = spec.mask & bias(*added);
     spec.adds.emplace_back([t = added](const MaskSpec::Pair& pair) {
       const dim_t at[] = {pair.b, pair.h, pair.i, pair.j};
@@ -181,15 +186,21 @@ Shape with_ones(const Shape& shape) {
   return all;
 }
 
-void check(const Config& c, const Inputs& in, Summary& summary) {
-  const bool wide = c.dtype == DType::f64;
+// The same for the brute force; the table is that of the inputs' mask.
+PlainPass plain_pass(const Config& c, const Inputs& in, const testing::MaskTable& table) {
   const double scale = c.options.scale.value_or(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
-  const testing::MaskTable table(in.spec, c.extent);
   PlainPass pass{in.q.view, in.k.view, in.v.view, in.dcontext.view, in.dlse, table, scale};
   pass.softcap = c.options.softcap.value_or(0.0);
   pass.dropout = c.options.dropout;
   pass.equal_qk = in.q.equal_numbers() && in.k.equal_numbers();
   if (pass.dropout > 0.0) pass.kept = testing::kept_pairs(c.extent, in.spec, c.options);
+  return pass;
+}
+
+void check(const Config& c, const Inputs& in, Summary& summary) {
+  const bool wide = c.dtype == DType::f64;
+  const testing::MaskTable table(in.spec, c.extent);
+  const PlainPass pass = plain_pass(c, in, table);
   const PlainGradients plain = wide ? plain_backward<double>(pass) : plain_backward<float>(pass);
   const PlainGradients exact =
       wide ? plain_backward<long double>(pass) : plain_backward<double>(pass);
@@ -230,6 +241,94 @@ TEST_P(RandomConfigBackwardTest, gradients_stay_within_rounding_of_the_brute_for
       "of the largest; worst {:.2f} of what is allowed: {}",
       name(GetParam()), summary.tensors, count, summary.beyond_plain, summary.worst,
       summary.worst_case));
+}
+
+// What one 16-bit gradient is held against, number by number.
+struct Rounded {
+  const char* name;
+  const TensorView ours;
+  const TensorView wide;  // of the float32 engine, from the same numbers
+  const TensorView plain, exact, noise, context_noise;
+};
+
+// Half a unit in the last place: relative to the number, and of numbers next to 0.
+struct HalfUnit {
+  explicit HalfUnit(DType dtype)
+      : relative(dtype == DType::bf16 ? 0x1p-8 : 0x1p-11),
+        least(dtype == DType::bf16 ? 0x1p-134 : 0x1p-25) {}
+  double relative, least;
+  double of(double number) const { return std::max(relative * std::abs(number), least); }
+};
+
+// Rounded once: as near to float32's gradient as its type allows. The brute force is as far from
+// that as float32 may be off, and as the rounding of context makes it.
+void compare(const Rounded& g, double& worst) {
+  const HalfUnit half(g.ours.dtype());
+  const auto ours = testing::dense<double>(g.ours), wide = testing::dense<double>(g.wide);
+  const auto exact = testing::dense<double>(g.exact);
+  const auto by_context = testing::dense<double>(g.context_noise);
+  const double in_float32 =
+      3.0 * largest_difference(g.plain, g.exact) + 0x1p-22 * largest_magnitude(g.noise);
+  for (std::size_t n = 0; n < ours.size(); ++n) {
+    ASSERT_LE(std::abs(ours[n] - wide[n]), half.of(wide[n]) + 0x1p-24 * std::abs(wide[n]))
+        << g.name << " " << n;
+    const double off = in_float32 + half.relative * by_context[n];
+    const double bound = off + half.of(std::abs(exact[n]) + off);
+    ASSERT_LE(std::abs(ours[n] - exact[n]), bound) << g.name << " " << n;
+    worst = std::max(worst, std::abs(ours[n] - exact[n]) / bound);
+  }
+}
+
+void check_16_bits(const Config& c, const Inputs& in, double& worst) {
+  const auto widened = [](const TensorView& t) { return Tensor::copy(t, DType::f32); };
+  const testing::MaskTable table(in.spec, c.extent);
+  const PlainPass pass = plain_pass(c, in, table);
+  const PlainGradients plain = plain_backward<float>(pass), exact = plain_backward<double>(pass);
+  const PlainGradients noise = testing::gradient_noise(pass);
+  const PlainGradients by_context = testing::context_noise(pass);
+  const AttendResult r = attend(in.q.view, in.k.view, in.v.view, in.spec.mask, c.options);
+  const AttendGradients g =
+      attend_backward({r.context, r.lse, in.dcontext.view, in.dlse}, in.q.view, in.k.view,
+                      in.v.view, in.spec.mask, c.options, true);
+  const Tensor q = widened(in.q.view), k = widened(in.k.view), v = widened(in.v.view);
+  Mask wide_mask = in.spec.mask;
+  for (MaskTensor& part : wide_mask.tensors) {
+    if (!is_16_bit_float(part.view.dtype())) continue;
+    part.owner = std::make_shared<const Tensor>(widened(part.view));
+    part.view = *part.owner;
+  }
+  const AttendGradients wide =
+      attend_backward({widened(r.context), r.lse, widened(in.dcontext.view), in.dlse}, q, k, v,
+                      wide_mask, c.options, true);
+  ASSERT_EQ(g.dq.dtype(), c.dtype);
+  ASSERT_NO_FATAL_FAILURE(
+      compare(Rounded{"dq", g.dq, wide.dq, plain.dq, exact.dq, noise.dq, by_context.dq}, worst));
+  ASSERT_NO_FATAL_FAILURE(
+      compare(Rounded{"dk", g.dk, wide.dk, plain.dk, exact.dk, noise.dk, by_context.dk}, worst));
+  ASSERT_NO_FATAL_FAILURE(
+      compare(Rounded{"dv", g.dv, wide.dv, plain.dv, exact.dv, noise.dv, by_context.dv}, worst));
+  for (std::size_t n = 0; n < g.dbias.size(); ++n) {  // float32, whatever the bias is
+    ASSERT_TRUE(same_bits(g.dbias[n], wide.dbias[n])) << n;
+  }
+  expect_same_bits_for_other_strides(in, r, c.options, g);
+}
+
+TEST_P(RandomConfigBackwardTest, gradients_of_16_bits_are_those_of_float32_rounded_once) {
+  const int count = testing::rounds(300);
+  double worst = 0.0;
+  for (int number = 0; number < count; ++number) {
+    TorchGenerator generator(static_cast<std::uint64_t>(5000 + number));
+    Config c = random_config(generator);
+    c.dtype = number % 2 == 0 ? DType::bf16 : DType::f16;
+    c.options.engine = GetParam();
+    const Inputs in(c, generator);
+    SCOPED_TRACE(format_text("configuration {}: {}", number, to_string(c, in.spec)));
+    ASSERT_NO_FATAL_FAILURE(check_16_bits(c, in, worst));
+  }
+  testing::report(
+      format_text("{} engine: 16-bit gradients of {} random configurations, worst "
+                  "{:.2f} of what is allowed",
+                  name(GetParam()), count, worst));
 }
 
 }  // namespace

@@ -23,6 +23,27 @@ def test_floating_types_come_back_as_they_went_in(dtype):
     assert np.abs(context.astype(np.float64) - attention(q, k, v)[0]).max() <= BOUNDS[dtype]
 
 
+@pytest.mark.parametrize("dtype, unit", [(np.float32, 2.0 ** -22), (np.float16, 2.0 ** -11),
+                                         (ml_dtypes.bfloat16, 2.0 ** -8)])
+def test_gradients_come_back_in_the_types_of_their_arrays(dtype, unit):
+    """float64 says what is right; a number is rounded when it is stored, and context was before."""
+    q, k, v, back = (normal(2, 3, 17, 8, dtype=dtype, seed=s) for s in range(4))
+    bias = normal(3, 17, 17, dtype=dtype, seed=4)
+
+    def gradients(*arrays):
+        q, k, v, back, bias = arrays
+        mask = cephalo.causal() & cephalo.bias(bias)
+        result = cephalo.attend(q, k, v, mask, return_lse=True)
+        found = cephalo.attend_backward(q, k, v, result.context, result.lse, back, mask=mask, with_dbias=True)
+        return [*found[:3], *found.dbias]
+
+    ours = gradients(q, k, v, back, bias)
+    exact = gradients(*(a.astype(np.float64) for a in (q, k, v, back, bias)))
+    assert [d.dtype for d in ours] == [np.dtype(dtype)] * 3 + [np.dtype(np.float32)]
+    for a, b in zip(ours, exact):
+        assert a.shape == b.shape and np.abs(a.astype(np.float64) - b).max() <= 3 * unit * np.abs(b).max()
+
+
 def test_float32_queries_meet_16_bit_keys():
     q, k = normal(2, 5, 8), normal(2, 9, 8, dtype=np.float16, seed=1)
     assert cephalo.attend(q, k, k).dtype == np.float32

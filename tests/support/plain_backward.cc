@@ -69,13 +69,23 @@ class PlainBackward {
   }
 
   PlainGradients run() {
-    dq_.assign(q_.size(), T{0});
-    dk_.assign(k_.size(), T{0});
-    dv_.assign(v_.size(), T{0});
-    dbias_.assign(weights_.size(), T{0});
-    for_rows([&](dim_t row) { go_back(row); });
-    return {stored(dq_, pass_.q.shape()), stored(dk_, pass_.k.shape()),
-            stored(dv_, pass_.v.shape()), stored(dbias_, {batch_, heads_, q_tokens_, kv_tokens_})};
+    return gradients_by([&](dim_t row) { go_back(row); });
+  }
+
+  // What gradients of scores, and what follows from them, lose where delta does.
+  PlainGradients run_error_of_delta() {
+    return gradients_by([&](dim_t row) {
+      const std::vector<T> context = context_of(row);
+      const T* dcontext = row_of(dcontext_, row, v_dim_);
+      T error = 0;
+      for (dim_t d = 0; d < v_dim_; ++d) error += std::abs(dcontext[d] * context[at(d)]);
+      for_visible(row, [&](dim_t, dim_t pair, dim_t key) {
+        dbias_[at(pair)] = weights_[at(pair)] * error;
+        const T dscore = std::abs(scale_ * dbias_[at(pair)] * or_else(slopes_, pair, 1));
+        add_sizes(row_of(dq_, row, head_dim_), dscore, row_of(k_, key, head_dim_), head_dim_);
+        add_sizes(row_of(dk_, key, head_dim_), dscore, row_of(q_, row, head_dim_), head_dim_);
+      });
+    });
   }
 
  private:
@@ -92,6 +102,29 @@ class PlainBackward {
   }
   static void add_times(T* to, T factor, const T* from, dim_t dim) {
     for (dim_t d = 0; d < dim; ++d) to[d] += factor * from[d];
+  }
+  static void add_sizes(T* to, T factor, const T* from, dim_t dim) {
+    for (dim_t d = 0; d < dim; ++d) to[d] += factor * std::abs(from[d]);
+  }
+
+  // Calls add(row) for every row, which adds what the row gives to each gradient.
+  template <typename Add>
+  PlainGradients gradients_by(const Add& add) {
+    dq_.assign(q_.size(), T{0});
+    dk_.assign(k_.size(), T{0});
+    dv_.assign(v_.size(), T{0});
+    dbias_.assign(weights_.size(), T{0});
+    for_rows(add);
+    return {stored(dq_, pass_.q.shape()), stored(dk_, pass_.k.shape()),
+            stored(dv_, pass_.v.shape()), stored(dbias_, {batch_, heads_, q_tokens_, kv_tokens_})};
+  }
+
+  Numbers context_of(dim_t row) {
+    Numbers context(at(v_dim_), T{0});
+    for_visible(row, [&](dim_t, dim_t pair, dim_t key) {
+      add_times(context.data(), dropped(weights_[at(pair)], pair), row_of(v_, key, v_dim_), v_dim_);
+    });
+    return context;
   }
 
   // weights = exp(scores − lse)
@@ -137,10 +170,9 @@ class PlainBackward {
     const T* dcontext = row_of(dcontext_, row, v_dim_);
     const T* weights = row_of(weights_, row, kv_tokens_);
     T* dscores = row_of(dbias_, row, kv_tokens_);  // dweights first
-    Numbers context(at(v_dim_), T{0});
+    const Numbers context = context_of(row);
     for_visible(row, [&](dim_t j, dim_t pair, dim_t key) {
       const T weight = dropped(weights[j], pair);
-      add_times(context.data(), weight, row_of(v_, key, v_dim_), v_dim_);
       add_times(row_of(dv_, key, v_dim_), weight * or_else(weight_noise_, pair, 1), dcontext,
                 v_dim_);
       dscores[j] = dropped(dot(dcontext, row_of(v_, key, v_dim_), v_dim_), pair);
@@ -214,6 +246,10 @@ PlainGradients gradient_noise(const PlainPass& pass) {
   backward.run();
   backward.forget_signs();
   return backward.run();
+}
+
+PlainGradients context_noise(const PlainPass& pass) {
+  return PlainBackward<double>(pass).run_error_of_delta();
 }
 
 template <typename T>

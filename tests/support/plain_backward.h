@@ -45,6 +45,10 @@ PlainGradients plain_backward(const PlainPass& pass);
 // dscores have it times what they are, and through delta times what the others of their row are.
 PlainGradients gradient_noise(const PlainPass& pass);
 
+// What the rounding of a stored context does to each gradient, in units of that rounding: delta =
+// Σ dcontext · context is off by the size of its terms, and gradients of scores by weights · that.
+PlainGradients context_noise(const PlainPass& pass);
+
 // pairs: [batch, num_heads, q_tokens, kv_tokens] -> shape, of the same rank: the sum over the axes
 // that are 1 there.
 template <typename T>

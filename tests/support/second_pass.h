@@ -16,7 +16,7 @@ struct SecondPass {
         k(normal({e.batch, num_kv_heads, e.kv_tokens, head_dim}, seed + 1, dtype)),
         v(normal({e.batch, num_kv_heads, e.kv_tokens, v_dim}, seed + 2, dtype)),
         dcontext(normal({e.batch, e.num_heads, e.q_tokens, v_dim}, seed + 3, dtype)),
-        dlse(normal({e.batch, e.num_heads, e.q_tokens}, seed + 4, dtype)),
+        dlse(normal({e.batch, e.num_heads, e.q_tokens}, seed + 4, compute_type(dtype))),
         uq(normal(q.shape(), seed + 5, dtype)),
         uk(normal(k.shape(), seed + 6, dtype)),
         uv(normal(v.shape(), seed + 7, dtype)) {}
@@ -26,7 +26,7 @@ struct SecondPass {
     ubias.clear();
     for (const MaskTensor& part : mask.tensors) {
       if (part.role != MaskTensor::Role::bias) continue;
-      ubias.push_back(normal(part.view.shape(), seed++, q.dtype()));
+      ubias.push_back(normal(part.view.shape(), seed++, compute_type(q.dtype())));
     }
   }
   AttendDirection along() const {

@@ -10,10 +10,6 @@ namespace {
 
 void check_types(const AttendPass& pass, const TensorView& q, const TensorView& k,
                  ComesBack comes_back, const char* function) {
-  const bool wide = q.dtype() == DType::f32 || q.dtype() == DType::f64;
-  require_type(wide || !q.device().is_host(),
-               "{}: q is {}; gradients are computed in float32 or float64", function,
-               name(q.dtype()));
   require_type(k.dtype() == q.dtype(), "{}: q is {} but k and v are {}; they must be the same",
                function, name(q.dtype()), name(k.dtype()));
   for (const auto& [name_of, t] :

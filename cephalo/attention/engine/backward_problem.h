@@ -31,8 +31,9 @@ inline bool divides_by_sum(const AttendProblem& forward, double lse) {
 }
 
 // What every function that differentiates asks of its arguments; `function` begins the message.
-// Tensors of the pass have q's type, which is k's and v's, float32 or float64, and the shapes of
-// attend's results. Without a gradient that comes back, dcontext and dlse are not looked at.
+// Tensors of the pass have q's type, which is k's and v's (lse and dlse: that of sums, float32 for
+// 16 bits), and the shapes of attend's results. Without a gradient that comes back, dcontext and
+// dlse are not looked at.
 enum class ComesBack { gradient, nothing };
 void check_pass(const AttendPass& pass, const TensorView& q, const TensorView& k,
                 const TensorView& v, ComesBack comes_back, const char* function);

@@ -3,6 +3,7 @@
 #include <numbers>
 
 #include "cephalo/core/views.h"
+#include "cephalo/core/visit.h"
 
 namespace cephalo {
 namespace {
@@ -256,12 +257,13 @@ void FusedBackward<T>::pack_block(dim_t b, Block& block, const Scratch& s) const
 
 template <typename T>
 void FusedBackward<T>::take_turn(const Chunk& chunk, dim_t h, dim_t n, const T* dq) const {
-  const dim_t first = chunk_of(range_of(chunk.b, n).begin);
+  const auto& range = range_of(chunk.b, n);
+  const dim_t first = chunk_of(range.begin);
   const dim_t turn = chunk.number - first;
   std::atomic<dim_t>& done =
       turns_[static_cast<std::size_t>((chunk.b * num_heads_ + h) * blocks_ + n)];
   wait_for_turn(done, turn);
-  write_dq(chunk.b, h, n * kQTile, dq, turn > 0);
+  write_dq(chunk.b, h, n * kQTile, dq, {turn == 0, chunk.number == chunk_of(range.end - 1)});
   done.store(turn + 1, std::memory_order_release);
 }
 
@@ -273,7 +275,8 @@ dim_t FusedBackward<T>::chunk_of(dim_t j) const {
 }
 
 template <typename T>
-void FusedBackward<T>::write_dq(dim_t b, dim_t h, dim_t i, const T* part, bool add) const {
+void FusedBackward<T>::write_dq(dim_t b, dim_t h, dim_t i, const T* part, Turn turn) const {
+  if (!sums_in_place()) return write_rounded_dq(b, h, i, part, turn);
   const kernels::OutRows to = out_rows(out_.dq, b, h, i, block_end(i) - i);
   const T scale = static_cast<T>(f_.scale);
   T* rows = static_cast<T*>(to.address);
@@ -282,8 +285,33 @@ void FusedBackward<T>::write_dq(dim_t b, dim_t h, dim_t i, const T* part, bool a
     const T* from = part + x * key_stride_;
     for (dim_t d = 0; d < to.dim; ++d) {
       const T more = part == nullptr ? T{0} : scale * from[d];
-      row[d * to.stride] = add ? row[d * to.stride] + more : more;
+      row[d * to.stride] = turn.first ? more : row[d * to.stride] + more;
     }
+  }
+}
+
+template <typename T>
+void FusedBackward<T>::write_rounded_dq(dim_t b, dim_t h, dim_t i, const T* part, Turn turn) const {
+  const kernels::OutRows to = out_rows(out_.dq, b, h, i, block_end(i) - i);
+  const T scale = static_cast<T>(f_.scale);
+  const auto write = [&](auto* rows) {
+    for (dim_t x = 0; x < to.count; ++x) {
+      const dim_t first = ((b * num_heads_ + h) * q_tokens_ + i + x) * head_dim_;
+      for (dim_t d = 0; d < head_dim_; ++d) {
+        T sum = part == nullptr ? T{0} : scale * part[x * key_stride_ + d];
+        if (!turn.first) sum = dq_sums_[first + d] + sum;
+        if (turn.last) {
+          store(static_cast<double>(sum), rows + x * to.row_stride + d * to.stride);
+        } else {
+          dq_sums_[first + d] = sum;
+        }
+      }
+    }
+  };
+  if (to.dtype == DType::bf16) {
+    write(static_cast<BFloat16*>(to.address));
+  } else {
+    write(static_cast<Float16*>(to.address));
   }
 }
 
@@ -291,7 +319,7 @@ template <typename T>
 void FusedBackward<T>::write_zero_dq() const {
   for (dim_t row = 0; row < batch_ * num_heads_ * blocks_; ++row) {
     const dim_t head = row / blocks_;
-    write_dq(head / num_heads_, head % num_heads_, row % blocks_ * kQTile, nullptr, false);
+    write_dq(head / num_heads_, head % num_heads_, row % blocks_ * kQTile, nullptr, {true, true});
   }
 }
 

@@ -167,8 +167,17 @@ class FusedBackward {
 
   dim_t chunk_of(dim_t j) const;
 
+  // Is dq stored as it is summed? 16 bits are not: their sums are float32 until the last part.
+  bool sums_in_place() const { return out_.dq.dtype() == DTypeOf<T>::value; }
+
+  // Which of a block's parts of dq comes.
+  struct Turn {
+    bool first, last;
+  };
   // Rows of dq (+)= scale · part; without a part they are 0.
-  void write_dq(dim_t b, dim_t h, dim_t i, const T* part, bool add) const;
+  void write_dq(dim_t b, dim_t h, dim_t i, const T* part, Turn turn) const;
+  // The same for rows that are rounded once, when the last part has come.
+  void write_rounded_dq(dim_t b, dim_t h, dim_t i, const T* part, Turn turn) const;
 
   void write_zero_dq() const;
 
@@ -215,6 +224,8 @@ class FusedBackward {
   std::vector<std::uint8_t> far_;                // 1: is_far; empty without a bias
   std::vector<BoundMask::KeyRange> ranges_;      // [batch, blocks]
   std::unique_ptr<std::atomic<dim_t>[]> turns_;  // [batch, num_heads, blocks]
+  Tensor dq_memory_;
+  T* dq_sums_ = nullptr;  // [batch, num_heads, q_tokens, head_dim], where dq's own memory cannot
 };
 
 // Tiles of keys that share each packed block of queries: as many as stay in the L2 cache.
@@ -225,6 +236,10 @@ template <typename Body>
 void FusedBackward<T>::for_chunks(std::size_t scratch, const Body& body) {
   const dim_t rows = batch_ * num_heads_ * blocks_;
   turns_ = std::make_unique<std::atomic<dim_t>[]>(static_cast<std::size_t>(rows));
+  if (!sums_in_place() && chunks_ > 1) {
+    dq_memory_ = Tensor::empty(out_.dq.shape(), DTypeOf<T>::value);
+    dq_sums_ = dq_memory_.template mutable_data_as<T>();
+  }
   // The longest first, under a causal mask; and all heads before the next chunk, so that turns
   // come without waiting where there are many heads.
   const dim_t pairs = batch_ * num_kv_heads_;
@@ -251,7 +266,7 @@ void FusedBackward<T>::walk_chunk(const Chunk& chunk, const Scratch& s, const Ad
     for (dim_t n = blocks_ - 1; n >= 0; --n) {
       const auto& range = range_of(chunk.b, n);
       if (range.begin >= range.end) {
-        if (chunk.number == 0) write_dq(chunk.b, h, n * kQTile, nullptr, false);
+        if (chunk.number == 0) write_dq(chunk.b, h, n * kQTile, nullptr, {true, true});
         continue;
       }
       if (range.end <= j || j_end <= range.begin) continue;

@@ -2,6 +2,8 @@
 
 #include <numbers>
 
+#include "cephalo/core/visit.h"
+
 namespace cephalo {
 namespace {
 
@@ -94,7 +96,7 @@ void FusedSecond<T>::move_block(dim_t b, dim_t h, dim_t n, std::byte* memory) {
     if (t % kRunTiles == kRunTiles - 1) finish_run();
   }
   finish_run();
-  write_tangents(b, h, block.i, m);
+  write_tangents(b, h, block.i, s, m);
 }
 
 template <typename T>
@@ -127,21 +129,25 @@ void FusedSecond<T>::add_values(const TensorView& t, dim_t b, const Block& block
 
 // tcontext: [batch, num_heads, q_tokens, v_dim]   tlse: [batch, num_heads, q_tokens]
 template <typename T>
-void FusedSecond<T>::write_tangents(dim_t b, dim_t h, dim_t i, const More& m) {
+void FusedSecond<T>::write_tangents(dim_t b, dim_t h, dim_t i, const Scratch& s, const More& m) {
   const dim_t count = this->block_end(i) - i;
-  const TensorView& context = this->pass_.context;
-  const dim_t from_stride = context.strides()[3], to_stride = tangents_.tcontext.strides()[3];
+  const MutableTensorView& tcontext = tangents_.tcontext;
+  const dim_t stride = tcontext.strides()[3];
+  T* context = m.run;  // which has been added up
+  this->kernels_.copy_rows(rows_of(this->pass_.context, b, h, i, count, s.rows), v_stride_,
+                           context);
   for (dim_t x = 0; x < count; ++x) {
-    const T* from = context.data_as<T>() + row_offset(context, b, h, i + x);
-    T* to = tangents_.tcontext.template mutable_data_as<T>() +
-            row_offset(tangents_.tcontext, b, h, i + x);
     const double tlse = m.tlse[x];
-    for (dim_t d = 0; d < this->v_dim_; ++d) {
-      const auto moved = static_cast<double>(m.tcontext[x * v_stride_ + d]);
-      // A row that sees nothing has tlse 0, and its context may be anything.
-      const double taken = tlse == 0.0 ? 0.0 : tlse * static_cast<double>(from[d * from_stride]);
-      to[d * to_stride] = static_cast<T>(moved - taken);
-    }
+    visit_dtype(tcontext.dtype(), [&](auto zero) {
+      auto* to =
+          static_cast<decltype(zero)*>(tcontext.mutable_data()) + row_offset(tcontext, b, h, i + x);
+      for (dim_t d = 0; d < this->v_dim_; ++d) {
+        const auto moved = static_cast<double>(m.tcontext[x * v_stride_ + d]);
+        const auto from = static_cast<double>(context[x * v_stride_ + d]);
+        // A row that sees nothing has tlse 0, and its context may be anything.
+        store(moved - (tlse == 0.0 ? 0.0 : tlse * from), to + d * stride);
+      }
+    });
     tangents_.tlse.template mutable_data_as<T>()[row_offset(tangents_.tlse, b, h, i + x)] =
         static_cast<T>(tlse);
     const dim_t number = (b * this->num_heads_ + h) * this->q_tokens_ + i + x;

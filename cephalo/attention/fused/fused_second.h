@@ -75,7 +75,7 @@ class FusedSecond : private FusedBackward<T> {
   void add_values(const TensorView& t, dim_t b, const Block& block, const Keys& tile,
                   const kernels::TileMask<T>& mask, const T* pairs, const Scratch& s,
                   const More& m) const;
-  void write_tangents(dim_t b, dim_t h, dim_t i, const More& m);
+  void write_tangents(dim_t b, dim_t h, dim_t i, const Scratch& s, const More& m);
   // minus_tdelta of every row, from tcontext.
   void find_tdelta();
 

@@ -22,6 +22,13 @@ Range repeated(dim_t n, dim_t size, dim_t full) {
   return size == full ? Range{n, n + 1} : Range{0, full};
 }
 
+// t dense and of T: itself where it is that, 16 bits widened.
+template <typename T>
+MaybeCopied dense_as(const TensorView& t) {
+  if (t.dtype() == DTypeOf<T>::value) return contiguous(t);
+  return MaybeCopied(Tensor::copy(t, DTypeOf<T>::value));
+}
+
 }  // namespace
 
 template <typename T>
@@ -32,9 +39,9 @@ ReferenceBackward<T>::ReferenceBackward(const BackwardProblem& problem, const ch
       num_kv_heads_(p_.k.dim(1)),
       q_tokens_(p_.q.dim(2)),
       kv_tokens_(p_.k.dim(2)),
-      context_(contiguous(problem.pass.context)),
+      context_(dense_as<T>(problem.pass.context)),
       lse_(contiguous(problem.pass.lse)),
-      dcontext_(contiguous(problem.pass.dcontext)),
+      dcontext_(dense_as<T>(problem.pass.dcontext)),
       dlse_(contiguous(problem.pass.dlse)),
       steps_(p_, function),
       weights_(steps_.tensor()) {}

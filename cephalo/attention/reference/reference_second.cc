@@ -183,7 +183,9 @@ class ReferenceSecond : private ReferenceBackward<T> {
 
   // 4a  hq = tdscores k + dscores tk ← dq = dscores k, hk = tdscoresᵀ q + dscoresᵀ tq ← dk
   void multiply_queries_and_keys_second() {
-    const auto like = [](const TensorView& t) { return Tensor::empty(t.shape(), t.dtype()); };
+    const auto like = [](const TensorView& t) {
+      return Tensor::empty(t.shape(), DTypeOf<T>::value);
+    };
     Tensor first = like(p_.q), second = like(p_.q);
     this->multiply(tdscores_, p_.k, first.mutable_view());
     this->multiply(dscores_, along_.k, second.mutable_view());

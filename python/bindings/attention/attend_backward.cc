@@ -54,10 +54,11 @@ void bind_attend_backward(nb::module_& m) {
       "engine"_a = "auto", "require"_a = nb::none(), "threads"_a = nb::none(),
       R"(The gradients of q, k and v: the named tuple (dq, dk, dv, dbias), each in the shape of its input.
 
-q, k, v and the other arguments: as passed to attend; float32 or float64.
+q, k, v and the other arguments: as passed to attend; q, k and v of one dtype.
 context, lse: what it returned, [batch, num_heads, q_tokens, v_dim] and [batch, num_heads, q_tokens]
-dcontext, dlse: the incoming gradients, in the shapes of context and lse.
-dbias: with with_dbias, one for each bias of the mask, in that bias's shape.)");
+dcontext, dlse: the incoming gradients, in the shapes and dtypes of context and lse.
+dbias: with with_dbias, one for each bias of the mask, in that bias's shape and in lse's dtype.
+float16 and bfloat16 are computed in float32, and dq, dk and dv are rounded once.)");
 }
 
 }  // namespace cephalo::python

@@ -114,10 +114,10 @@ void bind_attend_second(nb::module_& m) {
       "require"_a = nb::none(), "threads"_a = nb::none(),
       R"(Forward mode: how context and lse move when q, k, v move along uq, uk, uv. The named tuple (tcontext, tlse).
 
-q, k, v and the other arguments: as passed to attend; float32 or float64.
+q, k, v and the other arguments: as passed to attend; q, k and v of one dtype.
 context, lse: what it returned, [batch, num_heads, q_tokens, v_dim] and [batch, num_heads, q_tokens]
 uq, uk, uv: in the shapes of q, k and v; None: it stands still.
-ubias: one for each bias of the mask, in that bias's shape, or none.)");
+ubias: one for each bias of the mask, in that bias's shape and in lse's dtype, or none.)");
   m.def(
       "attend_second", &second_python, "q"_a, "k"_a, "v"_a, "context"_a, "lse"_a, "dcontext"_a,
       "uq"_a = nb::none(), "uk"_a = nb::none(), "uv"_a = nb::none(),
@@ -132,8 +132,8 @@ gradients of <uq, dq> + <uk, dk> + <uv, dv> for q, k and v. hdcontext, hdlse: it
 dcontext and dlse, which are what attend_tangent returns.
 q, k, v, context, lse, dcontext, dlse and the other arguments: as passed to attend_backward.
 uq, uk, uv: in the shapes of q, k and v; None: it stands still.
-ubias: one for each bias of the mask, in that bias's shape, or none.
-hbias: with with_hbias, one for each bias of the mask, in that bias's shape.)");
+ubias: one for each bias of the mask, in that bias's shape and in lse's dtype, or none.
+hbias: with with_hbias, one for each bias of the mask, as ubias.)");
 }
 
 }  // namespace cephalo::python
