@@ -12,7 +12,6 @@ from torch.autograd import forward_ad
 from . import _engine, _ops, _transforms, _vmap
 
 _PLAIN = (Tensor, nn.Parameter)
-_TRAINABLE = (torch.float32, torch.float64)
 
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _tracing_state = torch._C._get_tracing_state
@@ -86,12 +85,6 @@ def _seed():
         return int(torch.randint(1 << 62, ()))
 
 
-def _check_trainable(q):
-    if q.dtype not in _TRAINABLE:
-        raise TypeError(f"scaled_dot_product_attention: {q.dtype} has no gradient here; train in "
-                        "torch.float32 or torch.float64, or call under torch.no_grad()")
-
-
 def context(q, k, v, rule, tensors):
     """q, k, v and the mask's tensors of rank 4 -> context [batch, num_heads, q_tokens, v_dim]"""
     if _is_recorded(q, k, v, tensors):
@@ -102,7 +95,6 @@ def context(q, k, v, rule, tensors):
         return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)[0]
     if not _needs_gradient(q, k, v, tensors):
         return _engine.context(q, k, v, rule, seed, tensors)
-    _check_trainable(q)
     return _Attention.apply(q, k, v, rule, seed, *tensors)
 
 

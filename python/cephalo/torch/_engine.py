@@ -126,6 +126,11 @@ def _biases(rule, of_tensors):
     return [] if any(t is None for t in found) else found
 
 
+def _directions(rule, along, lse):
+    """Of biases, in the type of sums: float32 where biases have 16 bits"""
+    return [u.to(lse.dtype) for u in _biases(rule, along)]
+
+
 def backward(saved, dcontext, dlse, rule, seed, of_tensors):
     """saved: (q, k, v, context, lse, *tensors)
     -> [dq, dk, dv, *one for each tensor of the mask: None unless of_tensors and it is a bias]"""
@@ -141,7 +146,7 @@ def tangent(saved, along, rule, seed):
     -> tcontext, tlse"""
     q, k, v, context, lse, *tensors = saved
     uq, uk, uv, *ubias = along
-    found = attend_tangent(q, k, v, context, lse, uq, uk, uv, _biases(rule, ubias),
+    found = attend_tangent(q, k, v, context, lse, uq, uk, uv, _directions(rule, ubias, lse),
                            mask=mask_of(rule, tensors), **options(rule, seed, q, k))
     return found.tcontext, found.tlse
 
@@ -150,7 +155,7 @@ def second(saved, dcontext, dlse, along, rule, seed, of_tensors):
     """-> [hq, hk, hv, *of tensors as in backward], hdcontext, hdlse"""
     q, k, v, context, lse, *tensors = saved
     uq, uk, uv, *ubias = along
-    found = attend_second(q, k, v, context, lse, dcontext, uq, uk, uv, _biases(rule, ubias), dlse,
+    found = attend_second(q, k, v, context, lse, dcontext, uq, uk, uv, _directions(rule, ubias, lse), dlse,
                           mask=mask_of(rule, tensors), with_hbias=of_tensors,
                           **options(rule, seed, q, k))
     biases = [h.to(t.dtype) for h, t in zip(found.hbias, _biases(rule, tensors))] if of_tensors else []

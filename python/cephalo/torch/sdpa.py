@@ -149,8 +149,9 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     is_causal: query i sees keys 0 ... i
     -> [..., num_heads, q_tokens, v_dim]
 
-    float32 and float64 have first and second derivatives, backward and forward, of a float attn_mask too;
-    float16 and bfloat16 are computed without them. dropout_p is in [0, 1), seeded by PyTorch's generator.
+    There are first and second derivatives, backward and forward, of a float attn_mask too. float16 and
+    bfloat16 are computed in float32, results and gradients rounded once. dropout_p is in [0, 1), seeded by
+    PyTorch's generator.
     """
     if torch.is_autocast_enabled("cpu"):
         query, key, value, attn_mask = map(_lowered, (query, key, value, attn_mask))

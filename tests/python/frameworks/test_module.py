@@ -61,14 +61,22 @@ def test_gradcheck_of_the_layer():
     assert torch.autograd.gradcheck(ours, (x,))
 
 
-def test_half_precision_is_computed_without_gradients():
-    ours = both(12, 8, 16, 0.0, 2)[1]
-    x = torch.randn(3, 11, 12)
-    with torch.no_grad():
-        expected = ours(x)
-        assert (ours.bfloat16()(x.bfloat16()) - expected).abs().max() <= 2e-2
-    with pytest.raises(TypeError, match="bfloat16 has no gradient"):
-        ours(x.bfloat16())
+@pytest.mark.parametrize("dtype, bound", [(torch.float16, 4e-3), (torch.bfloat16, 3e-2)])
+def test_half_precision_is_computed_and_trained(dtype, bound):
+    """The book's layer in float64 with the same parameters says what is right."""
+    book, ours = both(12, 8, 16, 0.0, 2)
+    ours = ours.to(dtype)
+    book.load_state_dict(ours.state_dict())
+    book = book.double()
+    x = torch.randn(3, 11, 12).to(dtype)
+    y, expected = ours(x), book(x.double())
+    assert y.dtype == dtype and (y - expected).abs().max() <= bound
+    dy = torch.randn_like(y)
+    y.backward(dy)
+    expected.backward(dy.double())
+    for (name, a), b in zip(ours.named_parameters(), book.parameters()):
+        assert a.grad.dtype == dtype, name
+        assert (a.grad - b.grad).abs().max() <= bound * b.grad.abs().max(), name
 
 
 def test_dropout_acts_in_training_alone_and_follows_the_seed():
