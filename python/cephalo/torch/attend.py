@@ -7,6 +7,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from .. import AttendResult
 from . import _doors, _engine, _packed, _weights
 from ._masks import mask_from
+from .sdpa import _lowered
 
 
 def _check(q, k, v):
@@ -27,7 +28,7 @@ def _check_ranks(q, k, v):
                          "rank, 4, 3 (no batch) or 2 (one head)")
 
 
-def _lowered(tensor, added):
+def _without_axes(tensor, added):
     """Without the axes of 1 that were put in front."""
     return tensor if tensor is None or added == 0 else tensor[(0,) * added]
 
@@ -53,6 +54,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = Non
         cu_seqlens[n + 1] - 1; cu_seqlens_k: where keys lie otherwise. lse is then [num_heads, total].
     Nested tensors of layout torch.jagged, [batch, num_heads, tokens, dim], give nested tensors.
     """
+    if torch.is_autocast_enabled("cpu"):
+        q, k, v = map(_lowered, (q, k, v))
     tensors = (q, k, v) if cu_seqlens is None else (q, k, v, cu_seqlens)
     is_special = has_torch_function(tensors)
     is_nested = is_special and _packed.any_nested(tensors)
@@ -86,5 +89,5 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = Non
         _check_ranks(q, k, v)
         added = 4 - q.dim()
         found = computed(*(t[(None,) * added] if added else t for t in (q, k, v)), mask)
-        found = [_lowered(t, added) for t in found]
+        found = [_without_axes(t, added) for t in found]
     return AttendResult(*found, None) if return_lse or return_weights else found[0]

@@ -225,3 +225,15 @@ def test_a_mask_draws_itself_and_says_its_parts():
     assert repr(mask) == "causal() & lengths([2], [2]) & keep([2, 1, 5, 7])"
     assert (ct.causal() & ct.lengths([3, 2])).draw(3, 3, batch=1) == \
         (cephalo.causal() & cephalo.lengths([3, 2])).draw(3, 3, batch=1)
+
+
+def test_autocast_lowers_what_is_computed_with():
+    q, k, v = (t.detach().float() for t in inputs())
+    mask = ct.causal() & ct.bias(drawn(Q, KV).float())
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found = ct.attend(q, k, v, mask, return_lse=True, return_weights=True)
+        beside = ct.weights(q, k, found.lse, mask)
+    lowered = ct.attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), mask, return_lse=True, return_weights=True)
+    for ours, theirs in zip(found[:3], lowered[:3], strict=True):
+        assert torch.equal(ours, theirs)
+    assert found.context.dtype == torch.bfloat16 and torch.equal(beside, found.weights)

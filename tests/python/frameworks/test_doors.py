@@ -8,15 +8,40 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from expression import attention, places
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
+import cephalo
+import cephalo.torch as ct
 from cephalo.torch import scaled_dot_product_attention
 
 MASK = torch.randn(1, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 MASKS = {"none": {}, "causal": {"is_causal": True}, "keep": {"attn_mask": MASK > -1},
          "bias": {"attn_mask": MASK}}
+
+P, J = places(5, 5)
+REAL = (J < torch.tensor([5, 3]).reshape(2, 1, 1, 1)) & (P < torch.tensor([4, 3]).reshape(2, 1, 1, 1))
+BY_LENGTHS, _ = places(5, 5, torch.tensor([5, 3]) - torch.tensor([4, 3]))
+IDS = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 1, -1]])
+OWN = ((IDS[:, :, None] == IDS[:, None]) & (IDS >= 0)[:, None])[:, None]
+SLOPES = torch.tensor([0.5, 0.25, 1.0])
+ALIBI = -SLOPES.double().reshape(3, 1, 1) * (P - J).abs()
+PREFIX = torch.tensor([0, 3]).reshape(2, 1, 1, 1)
+# name -> attend's arguments, the expression's
+ATTENDS = {
+    "lengths": ({"mask": ct.causal() & ct.lengths(torch.tensor([5, 3]), torch.tensor([4, 3]))},
+                {"visible": REAL & (BY_LENGTHS >= J)}),
+    "documents": ({"mask": ct.documents(IDS) & ct.window(2, 1)},
+                  {"visible": OWN & (P - J <= 2) & (J - P <= 1)}),
+    "slopes and prefixes": ({"mask": ct.alibi(SLOPES) & ct.causal(torch.tensor([0, 3]))},
+                            {"visible": (P >= J) | (J < PREFIX), "bias": ALIBI}),
+    "bias and keep": ({"mask": ct.keep(MASK > -1) & ct.bias(MASK[0]), "softcap": 0.8, "scale": 0.3},
+                      {"visible": MASK > -1, "bias": MASK, "softcap": 0.8, "scale": 0.3}),
+    "cephalo's own": ({"mask": cephalo.causal() & cephalo.lengths([5, 3], [4, 3])},
+                      {"visible": REAL & (BY_LENGTHS >= J)}),
+}
 
 
 def plain(*arguments, **named):
@@ -162,6 +187,30 @@ def test_a_transform_gives_the_values_of_pytorch(name, mask):
     found = transform(lambda q, k, v: scaled_dot_product_attention(q, k, v, **arguments))
     expected = transform(lambda q, k, v: plain(q, k, v, **arguments))
     assert far(found, expected) <= 1e-12
+
+
+def seen(context, lse):
+    return context * torch.where(lse.isinf(), 0.0, lse)[..., None]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mask", ATTENDS)
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_transform_of_attend_gives_the_values_of_its_expression(name, mask):
+    """With documents and a bias gradients come in from lse too."""
+    transform, (arguments, written_out) = TRANSFORMS[name], ATTENDS[mask]
+    with_lse = mask in ("documents", "bias and keep")
+
+    def found(q, k, v):
+        if not with_lse:
+            return ct.attend(q, k, v, **arguments)
+        return seen(*ct.attend(q, k, v, **arguments, return_lse=True)[:2])
+
+    def expected(q, k, v):
+        context, lse, _ = attention(q, k, v, **written_out)
+        return seen(context, lse) if with_lse else context
+
+    assert far(transform(found), transform(expected)) <= 1e-11
 
 
 def test_gradcheck_forward_backward_and_twice():
