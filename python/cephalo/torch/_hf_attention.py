@@ -7,7 +7,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from .. import weights as weights_from_lse
 from . import _doors, _engine
 from .hf import NAME, REFUSED
-from .sdpa import _CAUSAL
+from .sdpa import _CAUSAL, _lowered
 
 try:
     from transformers.utils.output_capturing import _active_collector
@@ -82,6 +82,9 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     -> context [batch, q_tokens, num_heads, head_dim], weights or None
     """
     _refuse(others)
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value, attention_mask, position_bias = map(
+            _lowered, (query, key, value, attention_mask, position_bias))
     if attention_mask is None:
         text, roles, tensors = _without_mask(module, is_causal, query.shape[2]), [], ()
     else:

@@ -281,6 +281,18 @@ def test_exported():
                real_logits(eager(**given), given)) <= 1e-5
 
 
+def test_autocast_brings_types_together():
+    """Under autocast rotary positions leave q and k in float32, where v is in bfloat16."""
+    q, k, v = (torch.randn(2, 2, 6, 8, generator=STEPS) for _ in range(3))
+    bias = torch.randn(1, 2, 6, 6, generator=STEPS)
+    exact = _hf_attention.attention(torch.nn.Module(), q, k, v, None, position_bias=bias)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        found = _hf_attention.attention(torch.nn.Module(), q, k, v.bfloat16(), None, position_bias=bias)[0]
+    assert found.dtype == torch.bfloat16 and far(found, exact) <= 3e-2
+    with pytest.raises(TypeError, match="k is float32 but v is bfloat16"):
+        _hf_attention.attention(torch.nn.Module(), q, k, v.bfloat16(), None)
+
+
 # --- what is refused ------------------------------------------------------------------------------------
 
 
