@@ -4,8 +4,10 @@ import torch
 from torch import Tensor
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-from .. import weights as weights_from_lse
 from . import _doors, _engine
+from ._hf_mask import RuleMask
+from ._masks import Mask, bias, keep
+from ._weights import weights
 from .hf import NAME, REFUSED
 from .sdpa import _CAUSAL, _lowered
 
@@ -37,38 +39,23 @@ def _without_mask(module, is_causal, q_tokens):
                            "that padding would be ignored; call cephalo.torch.register_hf()")
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
-    return _CAUSAL if is_causal and q_tokens > 1 else ""
+    return Mask(_CAUSAL if is_causal and q_tokens > 1 else "")
 
 
-def _of_mask(attention_mask):
-    """-> the text of positions, roles, tensors"""
-    rule = getattr(attention_mask, "rule", None)
-    if rule is not None:
-        text, tensors = rule()
-        return text, ["keep"] * len(tensors), tensors
+def _mask_of(attention_mask):
+    if isinstance(attention_mask, RuleMask):
+        return attention_mask.rule()
     if not isinstance(attention_mask, Tensor) or attention_mask.dim() != 4:
-        found = tuple(attention_mask.shape) if isinstance(attention_mask, Tensor) else type(attention_mask).__name__
+        found = list(attention_mask.shape) if isinstance(attention_mask, Tensor) else type(attention_mask).__name__
         raise ValueError(f'attn_implementation="{NAME}": attention_mask is {found}; a tensor of [batch, num_heads '
                          "or 1, q_tokens, kv_tokens] is needed")
-    return "", ["keep" if attention_mask.dtype == torch.bool else "bias"], (attention_mask,)
+    return keep(attention_mask) if attention_mask.dtype == torch.bool else bias(attention_mask)
 
 
 def _are_collected():
     """Whether somebody takes the weights that modules return: GPT-2 keeps output_attentions to itself."""
     collected = None if _active_collector is None else _active_collector.get()
     return collected is not None and any(name.endswith("attentions") for name in collected)
-
-
-@torch.compiler.disable(reason="cephalo's weights are computed between two graphs")
-def _weights(q, k, v, rule, tensors):
-    """-> [batch, num_heads, q_tokens, kv_tokens], before dropout, detached from the graph"""
-    if _doors._is_recorded(q, k, v, tensors) or _doors._transforms_active():
-        raise NotImplementedError(f'attn_implementation="{NAME}": output_attentions=True while PyTorch records or '
-                                  'transforms the call; use attn_implementation="eager"')
-    q, k, v, *tensors = (t.detach() for t in (q, k, v, *tensors))
-    rule = rule._replace(dropout=0.0)
-    _, lse = _engine.forward(q, k, v, rule, 0, tensors)
-    return weights_from_lse(q, k, lse, _engine.mask_of(rule, tensors), **_engine.options(rule, 0, q, k))
 
 
 def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None,
@@ -79,20 +66,23 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     key, value: [batch, num_kv_heads, kv_tokens, head_dim]; heads of query share them
     attention_mask: [batch|1, num_heads|1, q_tokens, kv_tokens], bool (True may look) or added, or None
     position_bias: [batch|1, num_heads|1, q_tokens, kv_tokens], added, differentiated
-    -> context [batch, q_tokens, num_heads, head_dim], weights or None
+    -> context [batch, q_tokens, num_heads, head_dim]; weights [batch, num_heads, q_tokens, kv_tokens] or None, before
+    dropout and without a gradient
     """
     _refuse(others)
     if torch.is_autocast_enabled("cpu"):
         query, key, value, attention_mask, position_bias = map(
             _lowered, (query, key, value, attention_mask, position_bias))
     if attention_mask is None:
-        text, roles, tensors = _without_mask(module, is_causal, query.shape[2]), [], ()
+        mask = _without_mask(module, is_causal, query.shape[2])
     else:
-        text, roles, tensors = _of_mask(attention_mask)
+        mask = _mask_of(attention_mask)
     if position_bias is not None:
-        roles, tensors = [*roles, "bias"], (*tensors, position_bias)
-    text = f"{text} | {', '.join(roles)}" if roles else text
-    rule = _engine.Rule(text, scaling, softcap, dropout)
-    context = _doors.context(query, key, value, rule, tensors)
-    weights = _weights(query, key, value, rule, tensors) if output_attentions or _are_collected() else None
-    return context.transpose(1, 2).contiguous(), weights
+        mask = mask & bias(position_bias)
+    rule = _engine.Rule(mask.rule_text(), scaling, softcap, dropout)
+    if not (output_attentions or _are_collected()):
+        context, found = _doors.context(query, key, value, rule, mask.tensors), None
+    else:
+        context, lse = _doors.context_and_lse(query, key, value, rule, mask.tensors)
+        found = weights(query, key, lse, mask, scaling, softcap).to(query.dtype)
+    return context.transpose(1, 2).contiguous(), found

@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from transformers import masking_utils
 
-from .. import lengths, positions, unlimited, window
+from .. import unlimited
+from ._masks import Mask, keep, lengths, positions, window
 
 _EVERYTHING, _CAUSAL = (unlimited, unlimited), (unlimited, 0)  # keys seen before one's own and after
 # Functions of transformers that are made anew for each mask share their code.
@@ -24,21 +25,17 @@ class RuleMask(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, shape, text, padding, stored):
-        """text: of positions alone; padding: bool [batch, 1, 1, kv_tokens] or None; stored: makes the bools"""
+    def __new__(cls, shape, rule, make):
+        """rule: a Mask; make: stores the same as bools"""
         mask = Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device="cpu")
-        mask._text, mask._padding = text, padding
-        mask._make, mask._stored = stored, None
+        mask._rule, mask._make, mask._stored = rule, make, None
         return mask
 
-    def rule(self):
-        """-> the text of positions, tensors of what is visible besides. Bools that somebody has asked for
-        may have been written to: from then on they are what counts."""
-        if self._stored is not None:
-            return "", (self._stored,)
-        return self._text, () if self._padding is None else (self._padding,)
+    def rule(self) -> Mask:
+        """Bools that somebody has asked for may have been written to: from then on they are what counts."""
+        return self._rule if self._stored is None else keep(self._stored)
 
-    def stored(self):
+    def stored(self) -> Tensor:
         if self._stored is None:
             self._stored = self._make().expand(self.shape).contiguous()
         return self._stored
@@ -52,9 +49,7 @@ class RuleMask(Tensor):
         return self.stored().clone()
 
     def __repr__(self):
-        text, tensors = self.rule()
-        also = "".join(f" & keep({tuple(t.shape)})" for t in tensors)
-        return f"RuleMask({tuple(self.shape)}, {text}{also})"
+        return f"RuleMask({list(self.shape)}, {self.rule()})"
 
 
 def _held(function, name):
@@ -121,21 +116,21 @@ def _padding(attention_mask, kv_length, kv_offset):
 
 
 def _lengths(real):
-    """real: [batch, kv_tokens] -> how many come first in each row, or None where others follow"""
+    """real: [batch, kv_tokens] -> how many come first in each row, [batch], or None where others follow"""
     counts = real.sum(-1)
     first = torch.arange(real.shape[-1]) < counts[:, None]
-    return counts.tolist() if torch.equal(first, real) else None
+    return counts if torch.equal(first, real) else None
 
 
 def _rule(reach, offset, real):
-    """reach: of _reach; real: of _padding -> the text of positions, what is visible besides or None"""
-    parts = []
+    """reach: of _reach; real: of _padding -> Mask"""
+    mask = Mask()
     if reach != _EVERYTHING:
-        parts += [positions("top_left", offset), window(*reach)]
-    if real is not None and (counts := _lengths(real)) is not None:
-        parts.append(lengths(counts))
-        real = None
-    return " & ".join(map(repr, parts)), None if real is None else real[:, None, None, :]
+        mask &= positions("top_left", offset) & window(*reach)
+    if real is None:
+        return mask
+    counts = _lengths(real)
+    return mask & (keep(real[:, None, None, :]) if counts is None else lengths(counts))
 
 
 def _is_meant_by_none(reach, q_length, kv_length, offset, is_bidirectional):
@@ -170,4 +165,4 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
     real = _padding(attention_mask, kv_length, kv_offset)
     if real is None and _is_meant_by_none(reach, q_length, kv_length, offset, allow_is_bidirectional_skip):
         return None
-    return RuleMask((batch_size, 1, q_length, kv_length), *_rule(reach, offset, real), stored)
+    return RuleMask((batch_size, 1, q_length, kv_length), _rule(reach, offset, real), stored)

@@ -30,11 +30,14 @@ class Support(typing.NamedTuple):
         return f"{'yes' if self.supported else 'no'}: {self.reason}"
 
 
+_BASES = ("torch.", "transformers.modeling_utils")  # which do not compute attention; the latter speaks of it
+
+
 def _source(module_class):
-    """Of a class and of those it is made from, as far as they are not PyTorch's."""
+    """Of a class and of those it is made from."""
     try:
         return "\n".join(inspect.getsource(c) for c in module_class.__mro__
-                         if issubclass(c, nn.Module) and not c.__module__.startswith("torch."))
+                         if issubclass(c, nn.Module) and not c.__module__.startswith(_BASES))
     except (OSError, TypeError):  # of a class from a prompt
         return ""
 
