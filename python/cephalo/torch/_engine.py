@@ -131,11 +131,16 @@ def _directions(rule, along, lse):
     return [u.to(lse.dtype) for u in _biases(rule, along)]
 
 
+def _resolved(tensor):
+    """PyTorch hands on the negative of a tensor as a view that only says so."""
+    return None if tensor is None else tensor.resolve_neg()
+
+
 def backward(saved, dcontext, dlse, rule, seed, of_tensors):
     """saved: (q, k, v, context, lse, *tensors)
     -> [dq, dk, dv, *one for each tensor of the mask: None unless of_tensors and it is a bias]"""
     q, k, v, context, lse, *tensors = saved
-    found = attend_backward(q, k, v, context, lse, dcontext, dlse, mask=mask_of(rule, tensors),
+    found = attend_backward(q, k, v, context, lse, _resolved(dcontext), dlse, mask=mask_of(rule, tensors),
                             with_dbias=of_tensors, **options(rule, seed, q, k))
     biases = [d.to(t.dtype) for d, t in zip(found.dbias, _biases(rule, tensors))] if of_tensors else []
     return [found.dq, found.dk, found.dv, *_of_tensors(rule, biases, len(tensors))]
@@ -145,7 +150,7 @@ def tangent(saved, along, rule, seed):
     """along: the directions of q, k, v and of each tensor of the mask; None stands still
     -> tcontext, tlse"""
     q, k, v, context, lse, *tensors = saved
-    uq, uk, uv, *ubias = along
+    uq, uk, uv, *ubias = map(_resolved, along)
     found = attend_tangent(q, k, v, context, lse, uq, uk, uv, _directions(rule, ubias, lse),
                            mask=mask_of(rule, tensors), **options(rule, seed, q, k))
     return found.tcontext, found.tlse
@@ -154,8 +159,8 @@ def tangent(saved, along, rule, seed):
 def second(saved, dcontext, dlse, along, rule, seed, of_tensors):
     """-> [hq, hk, hv, *of tensors as in backward], hdcontext, hdlse"""
     q, k, v, context, lse, *tensors = saved
-    uq, uk, uv, *ubias = along
-    found = attend_second(q, k, v, context, lse, dcontext, uq, uk, uv, _directions(rule, ubias, lse), dlse,
+    uq, uk, uv, *ubias = map(_resolved, along)
+    found = attend_second(q, k, v, context, lse, _resolved(dcontext), uq, uk, uv, _directions(rule, ubias, lse), dlse,
                           mask=mask_of(rule, tensors), with_hbias=of_tensors,
                           **options(rule, seed, q, k))
     biases = [h.to(t.dtype) for h, t in zip(found.hbias, _biases(rule, tensors))] if of_tensors else []

@@ -300,7 +300,7 @@ def test_a_graph_may_live_until_python_ends():
     (lambda q: dict(attn_mask=torch.ones(3, 3)), ValueError, r"\[1, 1, 3, 3\]"),
     (lambda q: dict(key=q[:, :2], value=q[:, :2]), ValueError, "4 heads and key 2.*enable_gqa"),
     (lambda q: dict(key=q[:, :3], enable_gqa=True), ValueError, "4 heads and key 3.*multiple"),
-    (lambda q: dict(dropout_p=1.0), ValueError, r"dropout \(1\)"),
+    (lambda q: dict(dropout_p=1.5), ValueError, r"dropout_p \(1.5\) must be in \[0, 1\]"),
     (lambda q: dict(key=q[..., :2]), ValueError, "head_dim"),
 ])
 def test_what_cannot_be_is_named(change, error, text):
