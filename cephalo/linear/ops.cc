@@ -1,31 +1,14 @@
 #include "cephalo/linear/ops.h"
 
+#include <atomic>
+
 #include "cephalo/core/common_device.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/linear/ops_host.h"
+#include "cephalo/linear/ops_table.h"
 
 namespace cephalo::ops {
 namespace {
-
-// What a kind of device computes; null: nothing of that.
-struct Table {
-  decltype(ops::linear)* linear;
-  decltype(ops::linear_backward)* linear_backward;
-  decltype(ops::rotate)* rotate;
-  decltype(ops::norm)* norm;
-  decltype(ops::norm_backward)* norm_backward;
-  decltype(ops::embed)* embed;
-  decltype(ops::embed_backward)* embed_backward;
-  decltype(ops::drop)* drop;
-  decltype(ops::cross_entropy)* cross_entropy;
-  decltype(ops::adamw)* adamw;
-  decltype(ops::sgd)* sgd;
-  decltype(ops::sum_of_squares)* sum_of_squares;
-  decltype(ops::row_norms)* row_norms;
-  decltype(ops::scale)* scale;
-  decltype(host::zero)* zero;
-  decltype(ops::copy)* copy;
-};
 
 constexpr Table kHost{
     .linear = host::linear,
@@ -45,12 +28,13 @@ constexpr Table kHost{
     .zero = host::zero,
     .copy = host::copy,
 };
-constexpr const Table* kTables[kDeviceKinds] = {&kHost, nullptr};
+// By kind.
+std::atomic<const Table*> tables[kDeviceKinds] = {&kHost, nullptr};
 
 // The entry of a device, or an error that names op and device.
 template <typename Op>
 Op* implementation(const char* op, Device device, Op* Table::*entry) {
-  const Table* table = kTables[static_cast<int>(device.kind)];
+  const Table* table = tables[static_cast<int>(device.kind)].load(std::memory_order_acquire);
   Op* found = table != nullptr ? table->*entry : nullptr;
   require(found != nullptr, "{}: there is no implementation for {}", op, device);
   return found;
@@ -190,6 +174,13 @@ void copy(const TensorView& from, const MutableTensorView& to) {
   if (!through_host) common_device("copy", {{"the source", from}, {"the copy", to}});
   const Device device = to.device().is_host() ? from.device() : to.device();
   implementation("copy", device, &Table::copy)(from, to);
+}
+
+ScopedTable::ScopedTable(DeviceKind kind, const Table& table)
+    : kind_(kind), before_(tables[static_cast<int>(kind)].exchange(&table)) {}
+
+ScopedTable::~ScopedTable() {
+  tables[static_cast<int>(kind_)].store(before_);
 }
 
 }  // namespace cephalo::ops

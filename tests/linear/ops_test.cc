@@ -10,6 +10,7 @@
 
 #include "cephalo/attention/layer/multi_head.h"
 #include "cephalo/core/views.h"
+#include "cephalo/linear/ops_table.h"
 #include "tests/support/fake_device.h"
 #include "tests/support/tensors.h"
 
@@ -123,8 +124,11 @@ const std::vector<Call>& calls() {
 }
 #undef WITH
 
+constexpr ops::Table kNothing{};
+
 TEST(OpsTest, a_device_without_an_implementation_is_refused_by_name) {
   const FakeDevice fake;
+  const ops::ScopedTable nothing(DeviceKind::cuda, kNothing);
   Operands there(fake.device());
   for (const Call& call : calls()) {
     EXPECT_EQ(error_of([&] { call.on_one(there); }),
@@ -132,6 +136,28 @@ TEST(OpsTest, a_device_without_an_implementation_is_refused_by_name) {
   }
   EXPECT_EQ(error_of([&] { PackedLinear(there.square, {}, DType::f32); }),
             "linear: weight lies on cuda:1, not on the host");
+}
+
+// A device that has one op, which computes nothing and counts how often.
+int scaled_elsewhere = 0;
+constexpr ops::Table kScale{
+    .scale = [](const MutableTensorView&, double) { ++scaled_elsewhere; },
+};
+
+TEST(OpsTest, an_op_is_computed_by_the_device_of_its_tensors) {
+  const FakeDevice fake;
+  const ops::ScopedTable only_scale(DeviceKind::cuda, kScale);
+  Operands here;
+  Operands there(fake.device());
+  scaled_elsewhere = 0;
+  ops::scale(there.rows, 2.0);
+  EXPECT_EQ(scaled_elsewhere, 1);
+  here.rows.mutable_view().fill(3.0);
+  ops::scale(here.rows, 2.0);
+  EXPECT_EQ(here.rows.at({0, 0}), 6.0);
+  EXPECT_EQ(scaled_elsewhere, 1);
+  EXPECT_EQ(error_of([&] { ops::zero(there.rows); }),
+            "zero: there is no implementation for cuda:1");
 }
 
 TEST(OpsTest, two_devices_in_one_op_are_an_error_that_names_both) {
@@ -177,6 +203,7 @@ TEST(OpsTest, a_product_and_its_epilogue_lie_on_one_device) {
 TEST(OpsTest, copies_between_the_host_and_a_device_are_the_devices) {
   const FakeDevice fake;
   const FakeDevice second({DeviceKind::cuda, 0});
+  const ops::ScopedTable nothing(DeviceKind::cuda, kNothing);
   Operands here;
   Operands there(fake.device());
   Operands elsewhere(second.device());
