@@ -40,7 +40,7 @@ class ConformanceBackwardTest : public ::testing::TestWithParam<Engine> {
   AttendOptions options() const { return {.return_lse = true, .engine = GetParam()}; }
 };
 INSTANTIATE_TEST_SUITE_P(Engines, ConformanceBackwardTest,
-                         ::testing::ValuesIn(testing::engines_here()),
+                         ::testing::ValuesIn(testing::backward_engines_here()),
                          [](const auto& engine) { return std::string(name(engine.param)); });
 
 // One pass with all that goes into it, so that a test can change any of it.

@@ -37,10 +37,7 @@ class ConformanceTest : public ::testing::TestWithParam<Engine> {
                           const AttendOptions& options = ConformanceTest::options()) {
     return testing::attend_by(GetParam(), q, k, v, mask, options);
   }
-  // A GPU's engines do not store weights.
-  static bool has_weights() {
-    return GetParam() == Engine::reference || GetParam() == Engine::fused;
-  }
+  static bool has_weights() { return testing::entry_of(GetParam()).weights != nullptr; }
   // The promise for weights that are computed again from a rounded lse.
   static double recomputed_weights_error() { return GetParam() == Engine::fused ? 2e-6 : 0.0; }
   // Tensor cores add the products of a score with less care than a loop does.

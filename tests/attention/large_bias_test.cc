@@ -36,7 +36,7 @@ class LargeBiasTest : public ::testing::TestWithParam<Engine> {
     return {.scale = 1.0, .return_lse = true, .return_weights = true, .engine = GetParam()};
   }
 };
-INSTANTIATE_TEST_SUITE_P(Engines, LargeBiasTest, ::testing::ValuesIn(testing::kBackwardEngines),
+INSTANTIATE_TEST_SUITE_P(Engines, LargeBiasTest, ::testing::ValuesIn(testing::kWeightsEngines),
                          [](const auto& engine) { return std::string(name(engine.param)); });
 
 // Normal numbers on a grid, times `size`.

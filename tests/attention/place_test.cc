@@ -157,7 +157,7 @@ class PlaceTest : public ::testing::TestWithParam<Engine> {
  protected:
   AttendOptions options() const { return {.return_lse = true, .engine = GetParam()}; }
 };
-INSTANTIATE_TEST_SUITE_P(Engines, PlaceTest, ::testing::ValuesIn(testing::kBackwardEngines),
+INSTANTIATE_TEST_SUITE_P(Engines, PlaceTest, ::testing::ValuesIn(testing::kWeightsEngines),
                          [](const auto& engine) { return std::string(name(engine.param)); });
 
 // to += from

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "cephalo/attention/plan.h"
 #include "cephalo/core/random.h"
 #include "tests/support/tensors.h"
 
@@ -56,18 +57,7 @@ std::string name(const Sizes& s) {
 }
 
 std::string name(Engine engine) {
-  switch (engine) {
-    case Engine::automatic:
-      return "automatic";
-    case Engine::reference:
-      return "reference";
-    case Engine::fused:
-      return "fused";
-    case Engine::cuda:
-    case Engine::cuda_simple:
-      break;  // bits are those of instruction sets
-  }
-  return "?";
+  return cephalo::name(engine);
 }
 
 const std::vector<Sizes>& odd_sizes() {

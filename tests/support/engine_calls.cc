@@ -1,5 +1,6 @@
 #include "tests/support/engine_calls.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -14,7 +15,7 @@ bool is_of_gpu(Engine engine) {
 
 void set_engine(Engine engine, AttendOptions& options) {
   options.engine = engine == Engine::cuda ? Engine::automatic : engine;
-  if (is_of_gpu(engine)) options.return_weights = false;
+  if (entry_of(engine).weights == nullptr) options.return_weights = false;
 }
 
 Tensor there(const TensorView& t) {
@@ -41,6 +42,18 @@ std::vector<Engine> engines_here() {
   std::vector<Engine> engines{Engine::reference, Engine::fused};
   if (has_gpu()) engines.insert(engines.end(), {Engine::cuda, Engine::cuda_simple});
   return engines;
+}
+
+std::vector<Engine> backward_engines_here() {
+  std::vector<Engine> engines = engines_here();
+  std::erase_if(engines, [](Engine e) { return entry_of(e).attend_backward == nullptr; });
+  return engines;
+}
+
+const EngineEntry& entry_of(Engine engine) {
+  const auto all = engines();
+  return **std::find_if(all.begin(), all.end(),
+                        [&](const EngineEntry* each) { return each->engine == engine; });
 }
 
 Mask mask_on_gpu(const Mask& mask) {
