@@ -109,7 +109,7 @@ constexpr ConfigKey kGptKeys[] = {{"vocab_size", {"vocab_size"}},
                                   {"rotary_base", {"rotary_base"}, true},
                                   {"rotary_interleaved", {"rotary_interleaved"}, true}};
 
-std::array<const char*, 3> names_of(const char* option) {
+ConfigKey::Names names_of(const char* option) {
   for (const ConfigKey& key : kGptKeys) {
     if (std::string_view(key.option) == option) return key.names;
   }
@@ -202,7 +202,7 @@ ConfigKeys ConfigKeys::of_file(const std::string& path) {
 }
 
 const Json* ConfigKeys::find(const char* option) {
-  const std::array<const char*, 3> names = names_of(option);
+  const ConfigKey::Names names = names_of(option);
   for (const char* name : names) {
     if (name == nullptr) break;
     known_.insert(name);

@@ -17,8 +17,9 @@ class Json;
 // What configurations call one of our options; the first name is the one that is written. `ours`:
 // a key that no GPT-2 needs, whose value is always the same there.
 struct ConfigKey {
+  using Names = std::array<const char*, 3>;
   const char* option;
-  std::array<const char*, 3> names;
+  Names names;
   bool ours = false;
 };
 
