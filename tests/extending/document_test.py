@@ -28,6 +28,14 @@ class Document(unittest.TestCase):
         self.assertGreater(len(named), 30)
         self.assertEqual([path for path in sorted(named) if not (ROOT / path).exists()], [])
 
+    def test_targets_that_recipes_build_are_there(self):
+        built = {name for words in re.findall(r"^\d+\. Build (.*?)[;:]", DOCUMENT, re.MULTILINE | re.DOTALL)
+                 for name in re.findall(r"`(\w+)`", words)}
+        self.assertGreater(len(built), 4)
+        lists = "".join((ROOT / folder / "CMakeLists.txt").read_text() for folder in ("cli", "python", "tests"))
+        known = set(re.findall(r"(?:cephalo_tests|add_executable|add_custom_target)\((\w+)", lists))
+        self.assertEqual(sorted(built - known), [])
+
     def test_the_steps_for_a_mask_part_are_those_of_the_patch(self):
         steps = re.findall(r"^\d+\. .*?(?=^\d+\. |^\S(?!\.)|\Z)", section("A mask part"),
                            re.MULTILINE | re.DOTALL)
