@@ -160,9 +160,9 @@ def second(saved, dcontext, dlse, along, rule, seed, of_tensors):
     """-> [hq, hk, hv, *of tensors as in backward], hdcontext, hdlse"""
     q, k, v, context, lse, *tensors = saved
     uq, uk, uv, *ubias = map(_resolved, along)
-    found = attend_second(q, k, v, context, lse, _resolved(dcontext), uq, uk, uv, _directions(rule, ubias, lse), dlse,
-                          mask=mask_of(rule, tensors), with_hbias=of_tensors,
-                          **options(rule, seed, q, k))
+    found = attend_second(q, k, v, context, lse, _resolved(dcontext), uq, uk, uv,
+                          _directions(rule, ubias, lse), dlse, mask=mask_of(rule, tensors),
+                          with_hbias=of_tensors, **options(rule, seed, q, k))
     biases = [h.to(t.dtype) for h, t in zip(found.hbias, _biases(rule, tensors))] if of_tensors else []
     return ([found.hq, found.hk, found.hv, *_of_tensors(rule, biases, len(tensors))], found.hdcontext,
             found.hdlse)

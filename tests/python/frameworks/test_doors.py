@@ -298,3 +298,19 @@ def test_keys_that_are_not_mapped_are_not_copied():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     torch.vmap(lambda q: scaled_dot_product_attention(q, keys, keys))(queries)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+
+
+def test_double_backward_over_8192_tokens_needs_little_memory():
+    """A matrix of all pairs would be 512 MiB; what is asked for is 512 KiB a tensor."""
+    import resource
+
+    def run(tokens):
+        x = [torch.randn(1, 2, tokens, 8, requires_grad=True) for _ in range(3)]
+        firsts = torch.autograd.grad(scaled_dot_product_attention(*x, is_causal=True).sin().sum(), x,
+                                     create_graph=True)
+        return torch.autograd.grad(sum(first.sin().sum() for first in firsts), x)
+
+    run(256)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert all(torch.isfinite(t).all() for t in run(8192))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
