@@ -26,7 +26,7 @@ HABITS = [
     (r"\bin silence\b", "It never falls back in silence.", "It never falls back silently."),
     (r"\b(?:allows?|permits?|enables?) to\b", "It allows to see heads.", "It lets you see heads."),
     (r"\bsays? (?:it|them) (?:all )?so\b", "The plan says it so.", "The plan says so."),
-    (r"\bsay (?:(?:an?|the|of|which)\b|--)|(?:^|[.,;:] )say (?:what|how)\b", "no size; say a number",
+    (r"(?:^|[.,;:] |\bor )say (?:(?:an?|the|of|which|what|how)\b|--)", "no size; say a number",
      "no size; pass a number"),
     (r"\bleave \S+ out\b(?! of)", "leave --mask out", "omit --mask"),
     (r"\bwas put before\b", "A token was put before the text.", "A token was prepended."),

@@ -75,7 +75,7 @@ def _book_qkv(module):
 
 
 def _einsum(module, dtype):
-    """The same matrices with an out_proj behind them, biases beside them."""
+    """The same matrices with an out_proj behind them, biases next to them."""
     d_in, d_out = need(module, "W_query", "to project by").shape
     out_proj = projection(module, "out_proj", "after the heads")
     biases = [getattr(module, f"bias_{name[0]}", None) for name in _QKV]
