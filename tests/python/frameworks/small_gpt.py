@@ -35,8 +35,8 @@ class SmallGPT(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
-def train(attention, steps=50, batch=8):
-    """The loss of each step, and milliseconds a step."""
+def train(attention, steps=50, batch=8, lowered=None):
+    """The loss of each step, and milliseconds a step. lowered: the dtype of autocast."""
     torch.manual_seed(123)
     model = SmallGPT(attention)
     ids = torch.randint(VOCABULARY, (4 * batch, CONTEXT + 1))
@@ -45,7 +45,8 @@ def train(attention, steps=50, batch=8):
     begin = time.perf_counter()
     for step in range(steps):
         chosen = ids[(step % 4) * batch:][:batch]
-        loss = F.cross_entropy(model(chosen[:, :-1]).flatten(0, 1), chosen[:, 1:].flatten())
+        with torch.autocast("cpu", lowered, enabled=lowered is not None):
+            loss = F.cross_entropy(model(chosen[:, :-1]).flatten(0, 1), chosen[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

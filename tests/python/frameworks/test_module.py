@@ -122,3 +122,15 @@ def test_a_small_gpt_learns_the_same_way(capsys):
         print(f"\n50 steps of a small GPT: loss {ours[0]:.4f} -> {ours[-1]:.4f}, curves {apart:.1e} "
               f"apart; the book's class {book_ms:.2f} ms a step, cephalo's {our_ms:.2f} ms")
     assert ours[-1] < ours[0] - 0.5 and apart <= 1e-4
+
+
+def test_a_small_gpt_learns_under_autocast_as_the_book_does(capsys):
+    """Curves leave that of float32; cephalo's by no more than twice what the book's does, and 1e-4."""
+    exact, _ = train(BookAttention, steps=20)
+    (book, book_ms), (ours, our_ms) = (train(attention, steps=20, lowered=torch.bfloat16)
+                                       for attention in (BookAttention, cephalo.torch.MultiHeadAttention))
+    book_off, our_off = (max(abs(a - b) for a, b in zip(curve, exact)) for curve in (book, ours))
+    with capsys.disabled():
+        print(f"\n20 steps of a small GPT under autocast, bfloat16: loss {ours[0]:.4f} -> {ours[-1]:.4f}, from "
+              f"float32 {our_off:.1e}, the book's {book_off:.1e}; {our_ms:.2f} ms a step, the book's {book_ms:.2f}")
+    assert ours[-1] < ours[0] - 0.3 and our_off <= 2 * book_off + 1e-4
