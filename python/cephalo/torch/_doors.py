@@ -104,9 +104,6 @@ def context_and_lse(q, k, v, rule, tensors):
         seed = torch.randint(1 << 62, ()) if rule.dropout else None
         return _ops.attend(q, k, v, rule, seed, tensors)
     seed = _seed() if rule.dropout else 0
-    if _transforms_active() or forward_ad._current_level >= 0:
+    if _transforms_active() or forward_ad._current_level >= 0 or _needs_gradient(q, k, v, tensors):
         return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)
-    if not _needs_gradient(q, k, v, tensors):
-        return _engine.forward(q, k, v, rule, seed, tensors)
-    _check_trainable(q)
-    return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)
+    return _engine.forward(q, k, v, rule, seed, tensors)

@@ -140,7 +140,7 @@ def backward(saved, dcontext, dlse, rule, seed, of_tensors):
     """saved: (q, k, v, context, lse, *tensors)
     -> [dq, dk, dv, *one for each tensor of the mask: None unless of_tensors and it is a bias]"""
     q, k, v, context, lse, *tensors = saved
-    found = attend_backward(q, k, v, context, lse, _resolved(dcontext), dlse, mask=mask_of(rule, tensors),
+    found = attend_backward(q, k, v, context, lse, _resolved(dcontext), _resolved(dlse), mask=mask_of(rule, tensors),
                             with_dbias=of_tensors, **options(rule, seed, q, k))
     biases = [d.to(t.dtype) for d, t in zip(found.dbias, _biases(rule, tensors))] if of_tensors else []
     return [found.dq, found.dk, found.dv, *_of_tensors(rule, biases, len(tensors))]
@@ -161,7 +161,7 @@ def second(saved, dcontext, dlse, along, rule, seed, of_tensors):
     q, k, v, context, lse, *tensors = saved
     uq, uk, uv, *ubias = map(_resolved, along)
     found = attend_second(q, k, v, context, lse, _resolved(dcontext), uq, uk, uv,
-                          _directions(rule, ubias, lse), dlse, mask=mask_of(rule, tensors),
+                          _directions(rule, ubias, lse), _resolved(dlse), mask=mask_of(rule, tensors),
                           with_hbias=of_tensors, **options(rule, seed, q, k))
     biases = [h.to(t.dtype) for h, t in zip(found.hbias, _biases(rule, tensors))] if of_tensors else []
     return ([found.hq, found.hk, found.hv, *_of_tensors(rule, biases, len(tensors))], found.hdcontext,

@@ -237,3 +237,16 @@ def test_autocast_lowers_what_is_computed_with():
     for ours, theirs in zip(found[:3], lowered[:3], strict=True):
         assert torch.equal(ours, theirs)
     assert found.context.dtype == torch.bfloat16 and torch.equal(beside, found.weights)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits_train_with_lse_and_a_bias(dtype):
+    x, bias = inputs(dtype=dtype), drawn(HEADS, Q, KV).float().requires_grad_()
+    wide = [t.detach().double().requires_grad_() for t in (*x, bias)]
+    found = ct.attend(*x, ct.causal() & ct.bias(bias), return_lse=True)
+    assert found.context.dtype == dtype and found.lse.dtype == torch.float32
+    expected = attention(*wide[:3], P >= J, wide[3])
+    gradients = torch.autograd.grad(loss(found.context.double(), found.lse.double()), (*x, bias))
+    for ours, theirs in zip(gradients, torch.autograd.grad(loss(*expected[:2]), wide), strict=True):
+        bound = 8 * torch.finfo(dtype).eps * theirs.abs().max()
+        assert (ours.double() - theirs).abs().max() <= bound
