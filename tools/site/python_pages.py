@@ -179,10 +179,11 @@ def entry(name, nodes, links):
 
 def torch_page(package, links):
     trees = [ast.parse((package / "torch" / name).read_text(encoding="utf-8"))
-             for name in ("__init__.py", "sdpa.py", "module.py")]
+             for name in ("__init__.py", "sdpa.py", "module.py", "attend.py", "_masks.py", "_weights.py", "hf.py")]
+    public = next(ast.literal_eval(node.value) for node in trees[0].body if isinstance(node, ast.Assign))
     parts = ["# cephalo.torch", doc(trees[0], links)]
     for node in (node for tree in trees for node in tree.body):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name in public:
             parts.append(entry(node.name, [node], links))
     return "\n\n".join(parts) + "\n"
 

@@ -163,7 +163,7 @@ def bias(t: Tensor) -> Mask:
 
 def lengths(kv, q=None) -> Mask:
     """j < kv[b] and i < q[b]: how many keys and queries of each sequence are real. Each a list or an integer
-    tensor [batch], whose numbers a compiled graph takes anew each time."""
+    tensor [batch], which a compiled graph takes as an input."""
     kv = _whole_numbers("lengths", "kv", kv)
     if q is None:
         return Mask("", ("lengths",), (kv,))

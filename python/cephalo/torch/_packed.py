@@ -2,7 +2,7 @@
 FlashAttention has them), or nested tensors of PyTorch with the layout torch.jagged.
 
 Packed sequences are documents of one long sequence where positions inside each say the same as positions in the
-whole: keys lie as queries do, or nothing depends on positions. Elsewhere they are padded, with their lengths.
+whole: keys are packed as queries are, or nothing depends on positions. Elsewhere they are padded, with their lengths.
 """
 
 import re
@@ -85,7 +85,7 @@ def _refuse_padding(mask, wants_weights):
 
 
 def _rows(cu_seqlens, longest):
-    """-> int64 [sequences, longest], which token stands there; of short sequences any"""
+    """-> int64 [sequences, longest]: which token is there, in short sequences any behind their end"""
     places = cu_seqlens[:-1, None] + torch.arange(longest)
     return places.clamp(max=max(int(cu_seqlens[-1]) - 1, 0))
 

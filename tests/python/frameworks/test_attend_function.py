@@ -143,7 +143,7 @@ def compiled(f):
     (lambda t: ct.keep(t), SOME, ~SOME),
     (lambda t: ct.bias(t), drawn(Q, KV), -drawn(Q, KV)),
 ])
-def test_a_graph_takes_the_numbers_of_a_mask_anew_each_time(part, first, then):
+def test_numbers_of_a_mask_are_inputs_of_a_graph(part, first, then):
     x = [t.detach() for t in inputs()]
 
     class Model(torch.nn.Module):

@@ -73,7 +73,7 @@ def test_weights_of_packed_rows_lie_in_their_own_sequence():
     assert found[0, 1].nonzero().flatten().tolist() == [10, 11, 12, 13]
 
 
-def test_a_graph_takes_cu_seqlens_anew_each_time():
+def test_cu_seqlens_are_an_input_of_a_graph():
     x = [t.detach() for t in packed(14, 14)]
 
     class Model(torch.nn.Module):
