@@ -245,14 +245,33 @@ def test_dropout_leaves_the_mean_where_it_was():
     assert far(mean, exact) < 0.1
 
 
-def test_gradient_checkpointing_gives_the_same_gradients():
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_gradient_checkpointing_gives_the_same_gradients(use_reentrant):
     eager, ours = pair("Mistral")
     given = inputs("Mistral", "left")
     _, expected = hf_models.logits_and_gradients(eager, given)
     ours.train()
-    ours.gradient_checkpointing_enable()
+    ours.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
     _, found = hf_models.logits_and_gradients(ours, given)
     assert all(far(found[name], g) <= 1e-4 * max(1.0, g.abs().max()) for name, g in expected.items())
+
+
+def test_gradients_of_each_sequence_by_vmap():
+    eager, ours = pair("Mistral")
+    parameters = {name: p.detach() for name, p in ours.named_parameters()}
+
+    def gradient(model, ids):
+        def loss(parameters):
+            given = {"input_ids": ids[None], "use_cache": False}
+            return torch.func.functional_call(model, parameters, (), given).logits.square().sum()
+
+        return torch.func.grad(loss)(parameters)
+
+    ids = text()["input_ids"]
+    found = torch.vmap(lambda one: gradient(ours, one))(ids)
+    for n, one in enumerate(ids):
+        for name, g in gradient(eager, one).items():
+            assert far(found[name][n], g) <= 1e-4 * max(1.0, g.abs().max())
 
 
 @pytest.mark.parametrize("family", ["Llama", "T5"])
