@@ -16,8 +16,6 @@ namespace {
 
 using testing::extra_mib;
 
-constexpr double kMiB = 1024.0 * 1024.0;
-
 // Every page is touched, so that it counts as there.
 Tensor numbers(const Shape& shape, float step) {
   Tensor t = Tensor::empty(shape);
