@@ -134,7 +134,8 @@ def test_a_rule_says_what_the_stored_mask_says(name, place, real):
 
 
 @pytest.mark.parametrize("name, padding, expected", [
-    ("causal", "none", None),
+    ("causal", "none", "positions(top_left, 0) & window(unlimited, 0)"),
+    ("everything", "all", None),
     ("causal", "right", "positions(top_left, 0) & window(unlimited, 0) & lengths([2])"),
     ("causal", "left", "positions(top_left, 0) & window(unlimited, 0) & keep([2, 1, 1, 12])"),
     ("window", "none", "positions(top_left, 0) & window(2, 0)"),
@@ -172,6 +173,9 @@ def test_a_rule_is_a_tensor_of_bools_for_everybody_else():
     assert rule_mask().dtype == torch.bool and rule_mask().dim() == 4
     assert torch.equal(rule_mask()[:, :, 2:, :5], stored[:, :, 2:, :5])
     assert torch.equal(torch.where(rule_mask(), 0.0, -1.0), torch.where(stored, 0.0, -1.0))
+    for as_numbers in (lambda: torch.zeros(2, 1, 6, 6) + rule_mask(), lambda: rule_mask().float()):
+        with pytest.raises(ValueError, match="a module of this model adds masks to scores by itself"):
+            as_numbers()
     assert type(copy.deepcopy(rule_mask())) is torch.Tensor and torch.equal(copy.deepcopy(rule_mask()), stored)
 
 
@@ -363,10 +367,24 @@ OTHERS = {
 
 @pytest.mark.parametrize("family", OTHERS)
 def test_families_that_do_not_ask_are_not(family):
-    found = REGISTRATION.supports(OTHERS[family]())
+    """And say so when they are run: their own attention would misread the masks."""
+    model = OTHERS[family]().eval()
+    model.config._attn_implementation = "cephalo"  # as from_pretrained does; set_attn_implementation declines
+    with pytest.raises(ValueError, match=f"{family} computes attention by itself"):
+        model(**text())
+    found = REGISTRATION.supports(model)
     assert not found
     assert found.reason.startswith(f"{family} does not ask transformers' attention interface: ")
     assert found.reason.endswith("Attention computes attention by itself")
+
+
+def test_a_family_that_asks_here_and_not_there_does_not_misread_masks():
+    config = transformers.BigBirdPegasusConfig(vocab_size=61, d_model=32, **hf_models.BOTH_SIDES, **hf_models.SPECIAL)
+    model = transformers.BigBirdPegasusForConditionalGeneration(config).eval()
+    model.set_attn_implementation("cephalo")
+    assert "; without it: " in REGISTRATION.supports(model).reason
+    with pytest.raises(ValueError, match="a module of this model adds masks to scores by itself"):
+        model(**text("left"), decoder_input_ids=text()["input_ids"])
 
 
 def test_a_model_without_attention_says_so():
