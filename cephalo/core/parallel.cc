@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/team.h"
 
 namespace cephalo {
 namespace {
@@ -214,11 +215,42 @@ class Pool {
   int workers_ = 0;
 };
 
+// A job on somebody else's threads. Whoever comes first has slot 0; those beyond `count` have
+// nothing to do.
+class TeamJob {
+ public:
+  TeamJob(Job& job, int count) : job_(job), count_(count) {}
+
+  void run(RunTeam team) {
+    team([](void* context) { static_cast<TeamJob*>(context)->take_part(); }, this);
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  void take_part() {
+    const int slot = slots_++;
+    if (slot >= count_) return;
+    const std::exception_ptr error = job_.work(slot);
+    if (!error) return;
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+  }
+
+  Job& job_;
+  int count_;
+  std::atomic<int> slots_{0};
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
 // Never destroyed: workers may outlive the statics. A forked child has none of the parent's
-// workers, so it forgets the parent's pool.
+// workers, so it forgets the parent's pool, and the team.
 std::atomic<Pool*> current_pool{nullptr};
-[[maybe_unused]] const int registered =
-    pthread_atfork(nullptr, nullptr, [] { current_pool = nullptr; });
+std::atomic<RunTeam> current_team{nullptr};
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] {
+  current_pool = nullptr;
+  current_team = nullptr;
+});
 
 Pool& pool() {
   Pool* present = current_pool.load(std::memory_order_acquire);
@@ -272,11 +304,17 @@ void run_region(const Region& region, PieceFunction function, void* context) {
   job.pieces = region.pieces;
   job.scratch_stride = (region.scratch_bytes + 63) / 64 * 64;
   job.scratch = arena.reserve(region_depth, job.scratch_stride * static_cast<std::size_t>(count));
-  if (count > 1) {
+  if (count == 1) {
+    if (const std::exception_ptr error = job.work(0)) std::rethrow_exception(error);
+  } else if (const RunTeam team = current_team.load(std::memory_order_acquire)) {
+    TeamJob(job, count).run(team);
+  } else {
     pool().run(job, count - 1);
-  } else if (const std::exception_ptr error = job.work(0)) {
-    std::rethrow_exception(error);
   }
+}
+
+void set_team(RunTeam run) {
+  current_team.store(run, std::memory_order_release);
 }
 
 void wait_for_turn(const std::atomic<dim_t>& done, dim_t wanted) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "cephalo/core/team.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo {
@@ -124,6 +125,88 @@ TEST(ParallelTest, a_forked_child_starts_a_pool_of_its_own) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) _exit(count_pieces(1000) == std::vector<int>(1000, 1) ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+#endif
+
+// Six threads of its own for each region, as another library's runtime might have.
+std::atomic<int> team_runs{0};
+void run_six(void (*body)(void*), void* context) {
+  ++team_runs;
+  std::vector<std::thread> others;
+  for (int n = 1; n < 6; ++n) others.emplace_back(body, context);
+  body(context);
+  for (std::thread& other : others) other.join();
+}
+
+class TeamTest : public ::testing::Test {
+ protected:
+  TeamTest() {
+    team_runs = 0;
+    set_team(run_six);
+  }
+  ~TeamTest() override { set_team(nullptr); }
+};
+
+TEST_F(TeamTest, every_piece_runs_once_with_more_and_fewer_threads_than_asked_for) {
+  for (const int count : {2, 6, 40}) {
+    const UseThreads limit(count);
+    for (const dim_t pieces : {2, 3, 5000}) {
+      EXPECT_EQ(count_pieces(pieces), std::vector<int>(static_cast<std::size_t>(pieces), 1));
+    }
+  }
+  EXPECT_EQ(team_runs, 9);
+}
+
+TEST_F(TeamTest, each_thread_has_scratch_of_its_own) {
+  const UseThreads limit(3);
+  std::mutex mutex;
+  std::set<std::byte*> seen;
+  std::atomic<int> together{0}, most{0};
+  parallel_for({.pieces = 64, .flops = kPlenty, .scratch_bytes = 100},
+               [&](dim_t, std::byte* scratch) {
+                 const int now = ++together;
+                 for (int old = most; old < now && !most.compare_exchange_weak(old, now);) {
+                 }
+                 std::this_thread::yield();
+                 --together;
+                 const std::lock_guard lock(mutex);
+                 seen.insert(scratch);
+               });
+  EXPECT_LE(seen.size(), 3U);  // no more threads than were asked for
+  EXPECT_LE(most, 3);
+}
+
+TEST_F(TeamTest, little_work_and_nested_regions_do_not_ask_it) {
+  const UseThreads limit(4);
+  parallel_for({.pieces = 100, .flops = 1000}, [](dim_t, std::byte*) {});
+  EXPECT_EQ(team_runs, 0);
+  parallel_for({.pieces = 4, .flops = kPlenty}, [](dim_t, std::byte*) { count_pieces(10); });
+  EXPECT_EQ(team_runs, 1);
+}
+
+TEST_F(TeamTest, an_exception_reaches_the_caller) {
+  const UseThreads limit(4);
+  EXPECT_EQ(testing::error_of([] {
+              parallel_for({.pieces = 100, .flops = kPlenty}, [](dim_t piece, std::byte*) {
+                if (piece == 50) throw std::runtime_error("piece 50");
+              });
+            }),
+            "piece 50");
+  EXPECT_EQ(count_pieces(100), std::vector<int>(100, 1));
+}
+
+#if !defined(__SANITIZE_THREAD__)
+TEST_F(TeamTest, a_forked_child_computes_without_it) {
+  const UseThreads limit(3);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool right = count_pieces(1000) == std::vector<int>(1000, 1);
+    _exit(right && team_runs == 0 ? 0 : 1);
+  }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);

@@ -26,9 +26,12 @@ from .. import (
     keep,
     lengths,
 )
+from .._cephalo import _use_openmp
 
-# After a Linear PyTorch's workers keep their cores busy for a while. A call with fewer
-# multiplications than this is over sooner on the core it has than when it asks for another.
+# After a Linear PyTorch's workers keep their cores busy for a while, in wait for more: they get it from us.
+_use_openmp()
+# Where they cannot be had, a call with fewer multiplications than this is over sooner on the core it has than
+# when it asks for another.
 _ALONE_BELOW = 1 << 22
 _ROLES = {
     "keep": keep,
@@ -82,7 +85,7 @@ def mask_of(rule, tensors):
 
 
 def threads(q, k):
-    """One where PyTorch has one or the work is little, else as many as cephalo has."""
+    """One where PyTorch has one or the work is little, else as many as cephalo and PyTorch have."""
     little = q.numel() * k.shape[-2] < _ALONE_BELOW
     return 1 if little or torch.get_num_threads() == 1 else None
 

@@ -331,3 +331,27 @@ def test_autocast_lowers_what_pytorch_lowers(dtype):
         found, wanted = (f(*wide) for f in both)
     assert found.dtype == wanted.dtype == torch.float64
     torch.testing.assert_close(found, wanted)
+
+
+ON_PYTORCHS_THREADS = """
+import os
+import torch
+torch.set_num_threads(2)
+from cephalo.torch import scaled_dot_product_attention
+a = torch.randn(512, 512)
+a @ a  # PyTorch's threads are up
+before = len(os.listdir("/proc/self/task"))
+q = torch.randn(4, 4, 512, 32, requires_grad=True)
+scaled_dot_product_attention(q, q, q).sum().backward()
+print(len(os.listdir("/proc/self/task")) - before)
+child = os.fork()  # which has none of them
+if child == 0:
+    with torch.no_grad():
+        os._exit(0 if scaled_dot_product_attention(q, q, q).shape == q.shape else 1)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+def test_pytorchs_threads_compute_and_a_forked_child_starts_others():
+    found = subprocess.run([sys.executable, "-c", ON_PYTORCHS_THREADS], capture_output=True, text=True, timeout=120)
+    assert found.stdout.split() == ["0", "0"], found.stdout + found.stderr
