@@ -24,8 +24,8 @@ def _check_layout(name, cu_seqlens, total, of):
     if cu_seqlens.dtype not in (torch.int32, torch.int64) or cu_seqlens.dim() != 1 or len(cu_seqlens) == 0:
         raise ValueError(f"attend: {name} must be int32 or int64 [sequences + 1]; it is {cu_seqlens.dtype} "
                          f"{list(cu_seqlens.shape)}")
-    if not _doors.is_plain(cu_seqlens, cu_seqlens, cu_seqlens, ()):
-        return  # its numbers are not known yet
+    if not _are_known(cu_seqlens, cu_seqlens):
+        return
     if cu_seqlens[0] != 0 or (cu_seqlens.diff() < 0).any() or cu_seqlens[-1] > total:
         raise ValueError(f"attend: {name} must begin with 0, never fall and end with at most the {total} tokens of "
                          f"{of}; it is {cu_seqlens.tolist()}")
@@ -37,11 +37,15 @@ def _ids(cu_seqlens, total):
     return torch.where(ids < cu_seqlens.shape[0] - 1, ids, -1)
 
 
+def _are_known(a, b):
+    """Not while PyTorch records: numbers come later."""
+    return _doors.is_plain(a, b, b, ())
+
+
 def _lie_alike(cu_seqlens, cu_seqlens_k):
     if cu_seqlens_k is None or cu_seqlens_k is cu_seqlens:
         return True
-    known = _doors.is_plain(cu_seqlens, cu_seqlens_k, cu_seqlens_k, ())
-    return known and torch.equal(cu_seqlens, cu_seqlens_k)
+    return _are_known(cu_seqlens, cu_seqlens_k) and torch.equal(cu_seqlens, cu_seqlens_k)
 
 
 def _refuse(mask):
@@ -51,8 +55,8 @@ def _refuse(mask):
                              "them")
 
 
-def attend(computed, q, k, v, mask, cu_seqlens, cu_seqlens_k, wants_weights):
-    """computed(q, k, v, mask): context, lse and weights of rank 4
+def attend(compute, q, k, v, mask, cu_seqlens, cu_seqlens_k, wants_weights):
+    """compute(q, k, v, mask): context, lse and weights of rank 4
     q [q_total, num_heads, head_dim], k [kv_total, num_kv_heads, head_dim], v [kv_total, num_kv_heads, v_dim]
     -> context [q_total, num_heads, v_dim], lse [num_heads, q_total], weights [heads, rows, kv_total]"""
     if not q.dim() == k.dim() == v.dim() == 3:
@@ -66,10 +70,10 @@ def attend(computed, q, k, v, mask, cu_seqlens, cu_seqlens_k, wants_weights):
     text = mask.rule_text()
     if _PREFIX.search(text) or "causal" in mask.roles or not alike and _BY_POSITION.search(text):
         _refuse_padding(mask, wants_weights)
-        return _padded(computed, q, k, v, mask, cu_seqlens, cu_seqlens if alike else cu_seqlens_k)
+        return _padded(compute, q, k, v, mask, cu_seqlens, cu_seqlens if alike else cu_seqlens_k)
     ids = _ids(cu_seqlens, q.shape[0])
     mask = mask & (documents(ids) if alike else documents(ids, _ids(cu_seqlens_k, k.shape[0])))
-    context, lse, weights = computed(*(t.transpose(0, 1)[None] for t in (q, k, v)), mask)
+    context, lse, weights = compute(*(t.transpose(0, 1)[None] for t in (q, k, v)), mask)
     return context[0].transpose(0, 1), lse if lse is None else lse[0], weights if weights is None else weights[0]
 
 
@@ -90,14 +94,14 @@ def _rows(cu_seqlens, longest):
     return places.clamp(max=max(int(cu_seqlens[-1]) - 1, 0))
 
 
-def _padded(computed, q, k, v, mask, cu_seqlens, cu_seqlens_k):
+def _padded(compute, q, k, v, mask, cu_seqlens, cu_seqlens_k):
     """As attend, by a padded batch."""
     q_lengths, kv_lengths = cu_seqlens.diff(), cu_seqlens_k.diff()
     if len(q_lengths) == 0:
         raise ValueError("attend: cu_seqlens has no sequence")
     q_rows, kv_rows = (_rows(cu, int(own.max())) for cu, own in ((cu_seqlens, q_lengths),
                                                                  (cu_seqlens_k, kv_lengths)))
-    context, lse, _ = computed(q[q_rows].transpose(1, 2), k[kv_rows].transpose(1, 2), v[kv_rows].transpose(1, 2),
+    context, lse, _ = compute(q[q_rows].transpose(1, 2), k[kv_rows].transpose(1, 2), v[kv_rows].transpose(1, 2),
                                mask & lengths(kv_lengths, q_lengths))
     which = _ids(cu_seqlens, int(cu_seqlens[-1]))
     place = torch.arange(len(which)) - cu_seqlens[which]
@@ -126,15 +130,15 @@ def _jagged(name, tensor):
     return whole.values(), whole.offsets()
 
 
-def attend_nested(computed, q, k, v, mask, wants_weights):
+def attend_nested(compute, q, k, v, mask, wants_weights):
     """-> context [batch, num_heads, tokens of each, v_dim], lse [batch, num_heads, tokens of each], None"""
     if wants_weights:
         raise ValueError("attend: weights of nested tensors are not returned; pass their values() and "
                          "cu_seqlens=offsets()")
     (q, offsets), (k, k_offsets), (v, v_offsets) = (_jagged(*pair) for pair in (("q", q), ("k", k), ("v", v)))
-    if not _lie_alike(k_offsets, v_offsets):
+    if _are_known(k_offsets, v_offsets) and not torch.equal(k_offsets, v_offsets):
         raise ValueError("attend: k and v must have sequences of the same lengths")
-    context, lse, _ = attend(computed, q, k, v, mask, offsets, k_offsets, False)
+    context, lse, _ = attend(compute, q, k, v, mask, offsets, k_offsets, False)
 
     def nested(values):
         return torch.nested.nested_tensor_from_jagged(values.contiguous(), offsets).transpose(1, 2)

@@ -88,7 +88,7 @@ def _looked_at(plain, op, q, k, lse, mask, scale, softcap, *asked):
         q, k = map(_lowered, (q, k))
     q, k, lse = (t.detach()[(None,) * (rank - t.dim())] for t, rank in ((q, 4), (k, 4), (lse, 3)))
     tensors = [t.detach() for t in mask.tensors]
-    function = plain if _doors.is_plain(q, k, lse, tensors) else op
+    function = plain if not q.is_meta and _doors.is_plain(q, k, lse, tensors) else op
     return function(q, k, lse, tensors, mask.rule_text(), scale, softcap, *asked)
 
 

@@ -1,20 +1,23 @@
 """cephalo.attend for PyTorch: trainable, with every mask, and open to being looked at."""
 
+import typing
+
 import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from .. import AttendResult
-from . import _doors, _engine, _packed, _weights
+from . import _doors, _engine, _ops, _packed, _weights
 from ._masks import mask_from
 from .sdpa import _lowered
 
 
 def _check(q, k, v):
+    on_meta = all(isinstance(t, Tensor) and t.is_meta for t in (q, k, v))  # where only shapes are computed
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"attend: {name} is of type {type(tensor).__name__}; a torch.Tensor is needed")
-        if not tensor.is_cpu:
+        if not tensor.is_cpu and not on_meta:
             raise TypeError(f"attend: {name} is on device {tensor.device}; cephalo computes on the CPU: move it "
                             "there first")
         if tensor.is_nested and tensor.layout != torch.jagged:
@@ -26,6 +29,31 @@ def _check_ranks(q, k, v):
     if not (2 <= q.dim() <= 4 and q.dim() == k.dim() == v.dim()):
         raise ValueError(f"attend: q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must have the same "
                          "rank, 4, 3 (no batch) or 2 (one head)")
+
+
+class _Call(typing.NamedTuple):
+    """What is asked for, whatever the shapes."""
+    scale: float | None
+    softcap: float | None
+    dropout: float
+    return_lse: bool
+    return_weights: bool
+    heads: tuple
+    rows: tuple
+
+    def compute(self, q, k, v, mask):
+        """All of rank 4 -> context, lse, weights"""
+        rule = _engine.Rule(mask.rule_text(), self.scale, self.softcap, self.dropout)
+        if q.is_meta:
+            context, lse = _ops.attend(q, k, v, rule, None, mask.tensors)
+        elif not (self.return_lse or self.return_weights):
+            return _doors.context(q, k, v, rule, mask.tensors), None, None
+        else:
+            context, lse = _doors.context_and_lse(q, k, v, rule, mask.tensors)
+        weights = None
+        if self.return_weights:
+            weights = _weights.weights(q, k, lse, mask, self.scale, self.softcap, self.heads, self.rows)
+        return context, lse if self.return_lse else None, weights
 
 
 def _without_axes(tensor, added):
@@ -58,7 +86,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = Non
         q, k, v = map(_lowered, (q, k, v))
     tensors = (q, k, v) if cu_seqlens is None else (q, k, v, cu_seqlens)
     is_special = has_torch_function(tensors)
-    is_nested = is_special and _packed.any_nested(tensors)
+    # torch.compile sees nested tensors as plain ones here.
+    is_nested = (is_special or torch.compiler.is_compiling()) and _packed.any_nested(tensors)
     if is_special and not is_nested:
         return handle_torch_function(attend, tensors, q, k, v, mask, scale, softcap, dropout, return_lse,
                                      return_weights, heads, rows, cu_seqlens=cu_seqlens,
@@ -70,24 +99,16 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = Non
     if cu_seqlens is None and cu_seqlens_k is not None:
         raise ValueError("attend: cu_seqlens_k needs cu_seqlens")
 
-    def computed(q, k, v, mask):
-        """All of rank 4 -> context, lse, weights"""
-        rule = _engine.Rule(mask.rule_text(), scale, softcap, dropout)
-        if not (return_lse or return_weights):
-            return _doors.context(q, k, v, rule, mask.tensors), None, None
-        context, lse = _doors.context_and_lse(q, k, v, rule, mask.tensors)
-        weights = _weights.weights(q, k, lse, mask, scale, softcap, heads, rows) if return_weights else None
-        return context, lse if return_lse else None, weights
-
+    call = _Call(scale, softcap, dropout, return_lse, return_weights, heads, rows)
     if is_nested:
         if cu_seqlens is not None:
             raise ValueError("attend: nested tensors have offsets of their own; cu_seqlens are for packed ones")
-        found = _packed.attend_nested(computed, q, k, v, mask, return_weights)
+        found = _packed.attend_nested(call.compute, q, k, v, mask, return_weights)
     elif cu_seqlens is not None:
-        found = _packed.attend(computed, q, k, v, mask, cu_seqlens, cu_seqlens_k, return_weights)
+        found = _packed.attend(call.compute, q, k, v, mask, cu_seqlens, cu_seqlens_k, return_weights)
     else:
         _check_ranks(q, k, v)
         added = 4 - q.dim()
-        found = computed(*(t[(None,) * added] if added else t for t in (q, k, v)), mask)
+        found = call.compute(*(t[(None,) * added] if added else t for t in (q, k, v)), mask)
         found = [_without_axes(t, added) for t in found]
     return AttendResult(*found, None) if return_lse or return_weights else found[0]

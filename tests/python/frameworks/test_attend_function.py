@@ -183,6 +183,14 @@ def test_vmap_gives_each_its_own_numbers_of_a_mask():
     torch.testing.assert_close(torch.vmap(one, (0, None, None))(queries, kv_lengths[1], SLOPES), expected)
 
 
+def test_shapes_alone_are_computed_on_meta():
+    q, k, v = (t.to("meta") for t in inputs())
+    found = ct.attend(q, k, v, ct.causal() & ct.lengths([7, 3]), dropout=0.5, return_lse=True, return_weights=True,
+                      rows=[1, 2])
+    assert [t.shape for t in found[:3]] == [(BATCH, HEADS, Q, 6), (BATCH, HEADS, Q), (BATCH, HEADS, 2, KV)]
+    assert all(t.is_meta for t in found[:3]) and ct.attend(q, k, v).shape == (BATCH, HEADS, Q, 6)
+
+
 class Tagged(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):

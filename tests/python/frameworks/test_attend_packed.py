@@ -122,7 +122,47 @@ def test_a_nested_layer_trains_as_its_sequences_do():
     torch.testing.assert_close(of_nested, torch.autograd.grad(alone, layer.parameters()))
 
 
+def test_a_graph_takes_nested_tensors():
+    x = packed(14, 14)
+
+    def run(q, k, v):
+        offsets = CU.long()
+        return ct.attend(*(nested(t, offsets) for t in (q, k, v)), ct.causal()).transpose(1, 2).values()
+
+    found = torch.compile(run, fullgraph=True, backend="aot_eager")(*x)
+    torch.testing.assert_close(found, run(*x))
+    torch.testing.assert_close(torch.autograd.grad(found.sin().sum(), x), torch.autograd.grad(run(*x).sin().sum(), x))
+
+
+@pytest.mark.parametrize("name", ["causal", "prefix"])
+def test_transforms_of_packed_sequences(name):
+    q, k, v = (t.detach() for t in packed(14, 14))
+
+    def run(q, k, v):
+        return ct.attend(q, k, v, MASKS[name], cu_seqlens=CU)
+
+    def one(q, k, v):
+        return one_by_one(q, k, v, MASKS[name], CU, CU)[0]
+
+    queries = torch.stack([q, -q])
+    expected = torch.stack([one(q, k, v), one(-q, k, v)])
+    torch.testing.assert_close(torch.vmap(run, (0, None, None))(queries, k, v), expected)
+    gradient, expected = (torch.func.grad(lambda k, f=f: f(q, k, v).sin().sum())(k) for f in (run, one))
+    torch.testing.assert_close(gradient, expected)
+    moved, expected = (torch.func.jvp(lambda v, f=f: f(q, k, v), (v,), (v + 1,)) for f in (run, one))
+    torch.testing.assert_close(moved, expected)
+
+
+def test_a_graph_refuses_to_pad_by_name():
+    x = [t.detach() for t in packed(14, 23)]
+    run = torch.compile(lambda q, k, v, cu_q, cu_k: ct.attend(q, k, v, ct.causal(), cu_seqlens=cu_q, cu_seqlens_k=cu_k),
+                        fullgraph=True, backend="aot_eager")
+    with pytest.raises(Exception, match="a compiled graph cannot have cu_seqlens"):
+        run(*x, CU, CU_K)
+
+
 @pytest.mark.parametrize("call, error, named", [
+    (lambda q, n: ct.attend(n, n, nested(q, torch.tensor([0, 14]))), ValueError, "k and v must have sequences"),
     (lambda q, n: ct.attend(q[None], q[None], q[None], cu_seqlens=CU), ValueError, r"\[total, num_heads"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=[0, 14]), TypeError, "cu_seqlens is of type list"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU.float()), ValueError, "cu_seqlens must be int32 or int64"),

@@ -107,6 +107,15 @@ def test_transforms_look_as_well():
         torch.testing.assert_close(ours, torch.stack([theirs, other]))
 
 
+@pytest.mark.parametrize("op, asked", [("weights", ([1], [2, 3])), ("pooled_weights", (3, 1, 0)),
+                                       ("row_sums", (torch.arange(6),))])
+def test_operators_are_as_pytorch_wants_them(op, asked):
+    q, k, v = (t.detach() for t in inputs())
+    lse = ct.attend(q, k, v, return_lse=True).lse
+    torch.library.opcheck(getattr(torch.ops.cephalo, op).default,
+                          (q, k, lse, [torch.tensor([6, 3])], "causal() | lengths", None, None, *asked))
+
+
 def test_memory_is_that_of_the_answer():
     """4 rows and a map at 16,384 tokens, where the matrix would be 1 GiB; in a process that has had nothing."""
     code = """
