@@ -91,7 +91,7 @@ def _exports_to_onnx():
     return torch.onnx.is_in_onnx_export()
 
 
-def _for_onnx():
+def for_onnx():
     """The operators of ONNX where a model is exported to it, else None. Asked of recorded calls alone."""
     if not (torch.compiler.is_exporting() or _tracing_state() is not None) or not _exports_to_onnx():
         return None
@@ -103,7 +103,7 @@ def _for_onnx():
 def context(q, k, v, rule, tensors):
     """q, k, v and the mask's tensors of rank 4 -> context [batch, num_heads, q_tokens, v_dim]"""
     if _is_recorded(q, k, v, tensors):
-        if onnx := _for_onnx():
+        if onnx := for_onnx():
             return onnx.context(q, k, v, rule, tensors)
         seed = torch.randint(1 << 62, ()) if rule.dropout else None
         return _ops.attend(q, k, v, rule, seed, tensors)[0]
@@ -118,7 +118,7 @@ def context(q, k, v, rule, tensors):
 def context_and_lse(q, k, v, rule, tensors):
     """As context, and lse [batch, num_heads, q_tokens], which has derivatives too"""
     if _is_recorded(q, k, v, tensors):
-        if onnx := _for_onnx():
+        if onnx := for_onnx():
             return onnx.context_and_lse(q, k, v, rule, tensors)
         seed = torch.randint(1 << 62, ()) if rule.dropout else None
         return _ops.attend(q, k, v, rule, seed, tensors)

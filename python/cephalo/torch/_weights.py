@@ -88,8 +88,11 @@ def _looked_at(plain, op, q, k, lse, mask, scale, softcap, *asked):
         q, k = map(_lowered, (q, k))
     q, k, lse = (t.detach()[(None,) * (rank - t.dim())] for t, rank in ((q, 4), (k, 4), (lse, 3)))
     tensors = [t.detach() for t in mask.tensors]
-    function = plain if not q.is_meta and _doors.is_plain(q, k, lse, tensors) else op
-    return function(q, k, lse, tensors, mask.rule_text(), scale, softcap, *asked)
+    rule = _engine.Rule(mask.rule_text(), scale, softcap)
+    is_plain = not q.is_meta and _doors.is_plain(q, k, lse, tensors)
+    if not is_plain and (onnx := _doors.for_onnx()):
+        return onnx.looked_at(op.__name__, q, k, rule, tensors, *asked)
+    return (plain if is_plain else op)(q, k, lse, tensors, rule.mask, scale, softcap, *asked)
 
 
 def weights(q: Tensor, k: Tensor, lse: Tensor, mask=None, scale: float | None = None,

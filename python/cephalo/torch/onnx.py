@@ -180,20 +180,25 @@ def _shared(heads, num_heads):
     return heads if times == 1 else heads.repeat_interleave(times, 1)
 
 
-def _plain(q, k, v, rule, grid, mask):
-    """-> context, lse, in operators that every opset has; sums are float32 at least"""
+def _weights_and_lse(q, k, rule, grid, mask):
+    """-> [batch, num_heads, q_tokens, kv_tokens], [batch, num_heads, q_tokens], float32 at least"""
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
     scale = q.shape[3]**-0.5 if rule.scale is None else rule.scale
-    wide, k, v = q.to(dtype) * scale, _shared(k.to(dtype), q.shape[1]), _shared(v.to(dtype), q.shape[1])
-    scores = wide @ k.transpose(-2, -1)
+    scores = (q.to(dtype) * scale) @ _shared(k.to(dtype), q.shape[1]).transpose(-2, -1)
     if rule.softcap:
         scores = rule.softcap * torch.tanh(scores / rule.softcap)
     scores = mask.applied(scores)
     weights, lse = scores.softmax(-1), scores.logsumexp(-1)
-    if mask is not _NO_MASK:
-        seen = mask.of_rows(grid)
-        weights, lse = weights.masked_fill(~seen, 0.0), lse.masked_fill(~seen[..., 0], -torch.inf)
-    return (weights @ v).to(q.dtype), lse
+    if mask is _NO_MASK:
+        return weights, lse
+    seen = mask.of_rows(grid)
+    return weights.masked_fill(~seen, 0.0), lse.masked_fill(~seen[..., 0], -torch.inf)
+
+
+def _plain(q, k, v, rule, grid, mask):
+    """-> context, lse, in operators that every opset has"""
+    weights, lse = _weights_and_lse(q, k, rule, grid, mask)
+    return (weights @ _shared(v.to(weights.dtype), q.shape[1])).to(q.dtype), lse
 
 
 def context(q, k, v, rule, tensors):
@@ -218,3 +223,15 @@ def context_and_lse(q, k, v, rule, tensors):
     parts = _parts(rule, tensors)
     grid = _Grid(q, k, parts)
     return _plain(q, k, v, rule, grid, _mask_of(grid, parts))
+
+
+def looked_at(name, q, k, rule, tensors, *asked):
+    """weights of chosen heads and rows, as _weights has them; maps and sums of rows are refused."""
+    if name != "weights":
+        raise ValueError(f"torch.onnx.export: {name} has no operators in ONNX; leave it out of the model")
+    parts = _parts(rule, tensors)
+    grid = _Grid(q, k, parts)
+    weights = _weights_and_lse(q, k, rule, grid, _mask_of(grid, parts))[0]
+    heads, rows = asked
+    weights = weights[:, heads] if heads else weights
+    return weights[:, :, rows] if rows else weights

@@ -101,6 +101,9 @@ CASES = {
     "softcap and causal": (lambda *t: attend(*t, ct.causal(), softcap=0.7), inputs(kv_heads=2), False),
     "softcap and a bias": (lambda *t: attend(*t[:3], ct.bias(t[3]), softcap=0.7), (*inputs(), hiding_bias()),
                            False),
+    "weights": (lambda *t: attend(*t, ct.causal(), return_weights=True, heads=[2, 0], rows=[3])[2], inputs(7, 5),
+                False),
+    "all weights": (lambda *t: attend(*t, softcap=0.7, return_weights=True)[0:3:2], inputs(kv_heads=2), False),
     "lse": (lambda *t: attend(*t, ct.causal(), return_lse=True)[:2], inputs(7, 5), False),
 }
 
@@ -152,10 +155,18 @@ def test_the_older_exporter_gets_plain_operators():
     torch.testing.assert_close(torch.from_numpy(session.run(None, named)[0]), f(*tensors), atol=2e-6, rtol=1e-5)
 
 
-def test_dropout_is_refused_by_name():
-    model = Model(lambda *t: scaled_dot_product_attention(*t, dropout_p=0.1))
-    with pytest.raises(Exception, match="attention has dropout .0.1.*call eval"):
-        exported(model, inputs(), opset_version=23)
+def row_sums(*tensors):
+    found = attend(*tensors, return_lse=True)
+    return ct.row_sums(*tensors[:2], found.lse)
+
+
+@pytest.mark.parametrize("f, text", [
+    (lambda *t: scaled_dot_product_attention(*t, dropout_p=0.1), "attention has dropout .0.1.*call eval"),
+    (row_sums, "row_sums has no operators in ONNX"),
+])
+def test_what_a_model_cannot_do_is_refused_by_name(f, text):
+    with pytest.raises(Exception, match=text):
+        exported(Model(f), inputs(), opset_version=23)
 
 
 def test_a_call_outside_of_export_loads_nothing():
