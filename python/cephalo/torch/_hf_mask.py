@@ -149,9 +149,8 @@ def _rule(reach, offset, real):
     return mask & (keep(real[:, None, None, :]) if counts is None else lengths(counts))
 
 
-@torch.compiler.assume_constant_result
 @functools.cache
-def _computes_by_itself(configuration):
+def _found_in_source(configuration):
     """Whether all attention of a family is its own, by the name of the file that has its config. None of its masks
     would reach cephalo: some are added to scores, some turned round, and no mask is taken for none."""
     module = sys.modules.get(configuration.replace(".configuration_", ".modeling_"))
@@ -161,6 +160,12 @@ def _computes_by_itself(configuration):
         return False
     has_attention = re.search(r"^class \w*Attention\w*\(nn\.Module\)", source, re.MULTILINE) is not None
     return has_attention and "ALL_ATTENTION_FUNCTIONS" not in source
+
+
+@torch.compiler.assume_constant_result
+def _computes_by_itself(configuration):
+    """Apart from the one above: torch.compile looks into a cached function."""
+    return _found_in_source(configuration)
 
 
 def _check_family(config):
