@@ -41,20 +41,20 @@ TEST(DeviceTest, names_are_read_as_they_are_written) {
   }
 }
 
+// Numbers that no machine has: where there is a GPU, cuda:0 is found.
 TEST(DeviceTest, a_device_that_is_not_there_is_refused_by_name) {
-  EXPECT_EQ(error_of([] { Tensor::empty({2}, DType::f32, kOne); }),
-            "tensor: there is no device cuda:1 here");
+  constexpr Device kFar{DeviceKind::cuda, 254}, kFarther{DeviceKind::cuda, 255};
+  EXPECT_EQ(error_of([&] { Tensor::empty({2}, DType::f32, kFar); }),
+            "tensor: there is no device cuda:254 here");
   {
-    const FakeDevice fake(kOne);
-    EXPECT_EQ(fake.empty({2}).device(), kOne);
-    EXPECT_EQ(error_of([] {
-                Tensor::empty({2}, DType::f32, {DeviceKind::cuda, 0});
-              }),
-              "tensor: there is no device cuda:0 here");
-    EXPECT_EQ(error_of([] { const FakeDevice again(kOne); }), "device: cuda:1 is there already");
+    const FakeDevice fake(kFar);
+    EXPECT_EQ(fake.empty({2}).device(), kFar);
+    EXPECT_EQ(error_of([&] { Tensor::empty({2}, DType::f32, kFarther); }),
+              "tensor: there is no device cuda:255 here");
+    EXPECT_EQ(error_of([&] { const FakeDevice again(kFar); }), "device: cuda:254 is there already");
   }
-  EXPECT_EQ(error_of([] { Tensor::empty({2}, DType::f32, kOne); }),
-            "tensor: there is no device cuda:1 here");
+  EXPECT_EQ(error_of([&] { Tensor::empty({2}, DType::f32, kFar); }),
+            "tensor: there is no device cuda:254 here");
 }
 
 // A device whose memory the host reaches by copies alone, or so it says.
