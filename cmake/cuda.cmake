@@ -56,6 +56,7 @@ set_source_files_properties(${cuda_objects} PROPERTIES EXTERNAL_OBJECT ON GENERA
 set(cuda_host_sources
   cephalo/core/cuda_device.cc
   cephalo/attention/cuda/device_problem.cc
+  cephalo/attention/cuda/document_spans.cc
   cephalo/attention/cuda/engine.cc
   cephalo/attention/cuda/hopper_backward.cc
   cephalo/attention/cuda/hopper_forward.cc

@@ -24,7 +24,7 @@ class Instances(unittest.TestCase):
         listed = re.findall(r"X\((\w+), (\d+), (\w+)\)", text)
         self.assertEqual(len(listed), len(set(listed)))
         kernels = 3 * len(listed)  # forward, backward by turns, backward in any order
-        self.assertGreaterEqual(kernels, 24)
+        self.assertGreaterEqual(kernels, 36)
         self.assertLessEqual(kernels, MOST)
 
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "cephalo/attention/cuda/document_spans.h"
 #include "cephalo/core/random.h"
 #include "cephalo/kernels/cuda/copy.h"
 
@@ -57,19 +58,24 @@ std::vector<double> slopes_of(const BoundMask& mask) {
   return any ? slopes : std::vector<double>();
 }
 
-// The rows of ids of all sequences, or of one where they share it.
-struct Ids {
-  std::vector<std::int64_t> ids;
-  dim_t stride;
+// Where a mask's documents will be.
+struct DocumentsAt {
+  std::size_t q, kv, keys, queries, first_tile;
+  dim_t q_stride, kv_stride, blocks_stride, tiles_stride;
 };
-template <typename RowOf>
-Ids ids_of(dim_t batch, dim_t tokens, const RowOf& row_of) {
-  const bool shared = batch <= 1 || row_of(0) == row_of(1);
-  Ids result{{}, shared ? 0 : tokens};
-  for (dim_t b = 0; b < (shared ? std::min<dim_t>(batch, 1) : batch); ++b) {
-    result.ids.insert(result.ids.end(), row_of(b), row_of(b) + tokens);
-  }
-  return result;
+
+DocumentsAt add_documents(const BoundMask& mask, Parcel& parcel) {
+  const DocumentNumbers d = number_documents(mask);
+  const auto stride = [&](dim_t each) { return d.sequences > 1 ? each : 0; };
+  return {.q = parcel.add(d.q.data(), d.q.size()),
+          .kv = parcel.add(d.kv.data(), d.kv.size()),
+          .keys = parcel.add(d.keys.data(), d.keys.size()),
+          .queries = parcel.add(d.queries.data(), d.queries.size()),
+          .first_tile = parcel.add(d.first_tile.data(), d.first_tile.size()),
+          .q_stride = stride(mask.extent().q_tokens),
+          .kv_stride = stride(mask.extent().kv_tokens),
+          .blocks_stride = stride(d.blocks),
+          .tiles_stride = stride(d.tiles)};
 }
 
 kernels::cuda::Dropout dropout_of(const AttendProblem& problem) {
@@ -132,26 +138,22 @@ void DeviceProblem::send(const AttendProblem& problem, std::size_t scratch_bytes
   to.rule_stride = rules.size() > 1 ? 1 : 0;
   const std::vector<double> slopes = slopes_of(mask);
   const std::size_t slopes_at = parcel.add(slopes.data(), slopes.size());
-  std::size_t q_ids_at = 0, kv_ids_at = 0;
-  if (mask.has_documents()) {
-    const dim_t batch = mask.extent().batch;
-    const Ids q_ids =
-        ids_of(batch, mask.extent().q_tokens, [&](dim_t b) { return mask.q_documents(b); });
-    const Ids kv_ids =
-        ids_of(batch, mask.extent().kv_tokens, [&](dim_t b) { return mask.kv_documents(b); });
-    q_ids_at = parcel.add(q_ids.ids.data(), q_ids.ids.size());
-    kv_ids_at = parcel.add(kv_ids.ids.data(), kv_ids.ids.size());
-    to.q_documents_stride = q_ids.stride;
-    to.kv_documents_stride = kv_ids.stride;
-  }
+  DocumentsAt documents{};
+  if (mask.has_documents()) documents = add_documents(mask, parcel);
   scratch_ = std::make_unique<cuda::Scratch>(taken(numbers_.size()) + scratch_bytes);
   used_ = taken(numbers_.size());
   const std::byte* base = scratch_->data();
   to.rules = reinterpret_cast<const PositionRule*>(base + rules_at);
   if (!slopes.empty()) to.slopes = reinterpret_cast<const double*>(base + slopes_at);
   if (mask.has_documents()) {
-    to.q_documents = reinterpret_cast<const std::int64_t*>(base + q_ids_at);
-    to.kv_documents = reinterpret_cast<const std::int64_t*>(base + kv_ids_at);
+    to.q_documents = reinterpret_cast<const std::int32_t*>(base + documents.q);
+    to.kv_documents = reinterpret_cast<const std::int32_t*>(base + documents.kv);
+    to.q_documents_stride = documents.q_stride;
+    to.kv_documents_stride = documents.kv_stride;
+    spans_ = {reinterpret_cast<const kernels::cuda::IndexSpan*>(base + documents.keys),
+              reinterpret_cast<const kernels::cuda::IndexSpan*>(base + documents.queries),
+              reinterpret_cast<const int*>(base + documents.first_tile), documents.blocks_stride,
+              documents.tiles_stride};
   }
   for (const BoundMask::Part& part : mask.parts()) to.parts[to.part_count++] = part_of(part);
   to.kv_begin = mask.place().kv_tokens.begin;
@@ -163,6 +165,10 @@ void DeviceProblem::send(const AttendProblem& problem, std::size_t scratch_bytes
 void DeviceProblem::set_results(const MutableTensorView& context, const MutableTensorView& lse) {
   args_.context = rows_of(context);
   if (lse.numel() > 0) args_.lse = rows_of(lse);
+}
+
+kernels::cuda::PairRules DeviceProblem::pair_rules() const {
+  return {args_.mask, spans_, args_.dropout, static_cast<float>(args_.softcap)};
 }
 
 unsigned* DeviceProblem::counters() const {

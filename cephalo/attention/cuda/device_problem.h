@@ -5,6 +5,7 @@
 
 #include "cephalo/attention/engine/backward_problem.h"
 #include "cephalo/core/cuda_device.h"
+#include "cephalo/kernels/cuda/hopper.h"
 #include "cephalo/kernels/cuda/simple.h"
 
 namespace cephalo {
@@ -22,6 +23,8 @@ class DeviceProblem {
   DeviceProblem(const AttendProblem& problem, std::size_t scratch_bytes);
 
   const kernels::cuda::AttendArgs& args() const { return args_; }
+  // The same for kernels of hopper.h.
+  kernels::cuda::PairRules pair_rules() const;
   void set_results(const MutableTensorView& context, const MutableTensorView& lse);
   // Four numbers that are 0 when the first kernel starts.
   unsigned* counters() const;
@@ -34,6 +37,7 @@ class DeviceProblem {
 
   cuda::UseDevice device_;
   kernels::cuda::AttendArgs args_{};
+  kernels::cuda::DocumentSpans spans_{};
   std::vector<std::byte> numbers_;  // of the host
   std::unique_ptr<cuda::Scratch> scratch_;
   std::size_t used_ = 0;

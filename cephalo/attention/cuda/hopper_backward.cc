@@ -12,16 +12,17 @@ using kernels::cuda::BackwardBoxes;
 using kernels::cuda::HopperBackward;
 using kernels::cuda::Instance;
 using kernels::cuda::kDqBlock;
+using kernels::cuda::LooksAt;
 
 // The parts of the scratch, in bytes.
 struct Layout {
-  std::size_t dq, turns;      // cleared before the kernel starts
-  std::size_t lse2, delta;    // of whole blocks of queries
-  std::size_t row_numbers;    // for rows that need care
-  std::size_t queries, keys;  // lists of those
+  std::size_t dq, turns;            // cleared before the kernel starts
+  std::size_t lse2, share2, delta;  // of whole blocks of queries
+  std::size_t row_numbers;          // for rows that need care
+  std::size_t queries, keys;        // lists of those
   std::size_t total() const {
     std::size_t sum = 0;
-    for (const std::size_t part : {dq, turns, lse2, delta, row_numbers, queries, keys}) {
+    for (const std::size_t part : {dq, turns, lse2, share2, delta, row_numbers, queries, keys}) {
       sum += DeviceProblem::taken(part);
     }
     return sum;
@@ -32,20 +33,25 @@ std::size_t bytes_of(dim_t count, std::size_t each) {
   return static_cast<std::size_t>(count) * each;
 }
 
+dim_t queries_of_block(const AttendProblem& p) {
+  return kDqBlock / backward_boxes(instance_of(p)).width;
+}
 dim_t query_blocks(const AttendProblem& p) {
-  const dim_t queries = kDqBlock / p.q.dim(3);
+  const dim_t queries = queries_of_block(p);
   return (p.q.dim(2) + queries - 1) / queries;
 }
 
 Layout layout_of(const AttendProblem& p) {
   const dim_t heads = p.q.dim(0) * p.q.dim(1);
   const dim_t blocks = heads * query_blocks(p);
-  const dim_t padded = blocks * (kDqBlock / p.q.dim(3));
+  const dim_t padded = blocks * queries_of_block(p);
+  const bool has_shares = instance_of(p).looks_at == LooksAt::pairs;
   const kernels::cuda::Sizes sizes{p.q.dim(0), p.q.dim(1), p.k.dim(1), p.q.dim(2),
                                    p.k.dim(2), p.q.dim(3), p.v.dim(3)};
   return {.dq = bytes_of(blocks * kDqBlock, sizeof(float)),
           .turns = bytes_of(blocks, sizeof(unsigned)),
           .lse2 = bytes_of(padded, sizeof(float)),
+          .share2 = bytes_of(has_shares ? padded : 0, sizeof(float)),
           .delta = bytes_of(padded, sizeof(float)),
           .row_numbers = bytes_of(kernels::cuda::row_numbers_bytes(sizes, p.q.dtype()), 1),
           // Twice: halves of a row, and dk and dv of a key, are looked at one after the other.
@@ -70,8 +76,8 @@ class HopperBackwardCall {
   void run() {
     const std::size_t cleared = DeviceProblem::taken(layout_.dq) + layout_.turns;
     check(kernels::cuda::clear(fast_.dq, cleared, current_stream()));
-    const std::int64_t padded = query_blocks(p_) * (kDqBlock / p_.q.dim(3));
-    check(prepare_backward(careful_, {lse2_, delta_, padded}, current_stream()));
+    const std::int64_t padded = query_blocks(p_) * queries_of_block(p_);
+    check(prepare_backward(careful_, {lse2_, share2_, delta_, padded}, current_stream()));
     check(
         attend_backward_hopper(instance_of(p_), p_.options.deterministic, fast_, current_stream()));
     check(kernels::cuda::write_query_gradient({.from = fast_.dq,
@@ -81,13 +87,19 @@ class HopperBackwardCall {
                                                .batch = p_.q.dim(0),
                                                .num_heads = p_.q.dim(1),
                                                .q_tokens = p_.q.dim(2),
-                                               .head_dim = static_cast<int>(p_.q.dim(3)),
+                                               .width = backward_boxes(instance_of(p_)).width,
+                                               .columns = static_cast<int>(p_.q.dim(3)),
                                                .scale = static_cast<float>(p_.scale)},
                                               current_stream()));
     write_back(problem_.gradients.dk, dk_);
     write_back(problem_.gradients.dv, dv_);
     check(listed_gradients(careful_, {call_.counters() + 2, queries_},
                            {fast_.careful, fast_.careful_rows}, current_stream()));
+    for (const MutableTensorView& dbias : problem_.gradients.dbias) {
+      const kernels::cuda::BiasGradient to{
+          rows_of(dbias), {dbias.dim(0), dbias.dim(1), dbias.dim(2), dbias.dim(3)}};
+      check(bias_gradient_simple(careful_, to, current_stream()));
+    }
   }
 
  private:
@@ -120,18 +132,22 @@ class HopperBackwardCall {
     fast_.dq = take<float>(layout_.dq);  // dq and turns lie together
     fast_.turns = take<unsigned>(layout_.turns);
     lse2_ = take<float>(layout_.lse2);
+    if (layout_.share2 > 0) share2_ = take<float>(layout_.share2);
     delta_ = take<float>(layout_.delta);
     careful_.row_numbers = take<void>(layout_.row_numbers);
     queries_ = take<unsigned>(layout_.queries);
     fast_.careful_rows = take<unsigned>(layout_.keys);
     const BackwardBoxes boxes = backward_boxes(instance_of(p_));
-    fast_.q = make_tensor_map(packed(p_.q, call_), boxes.q_rows);
-    fast_.k = make_tensor_map(packed(p_.k, call_), boxes.kv_rows);
-    fast_.v = make_tensor_map(packed(p_.v, call_), boxes.kv_rows);
-    fast_.dcontext = make_tensor_map(packed(problem_.pass.dcontext, call_), boxes.q_rows);
-    fast_.dk = make_tensor_map(dk_, boxes.gradient_rows);
-    fast_.dv = make_tensor_map(dv_, boxes.gradient_rows);
+    const int width = boxes.width;
+    fast_.q = make_tensor_map(packed(p_.q, call_), {boxes.q_rows, width});
+    fast_.k = make_tensor_map(packed(p_.k, call_), {boxes.kv_rows, width});
+    fast_.v = make_tensor_map(packed(p_.v, call_), {boxes.kv_rows, width});
+    fast_.dcontext = make_tensor_map(packed(problem_.pass.dcontext, call_), {boxes.q_rows, width});
+    fast_.dk = make_tensor_map(dk_, {boxes.gradient_rows, width});
+    fast_.dv = make_tensor_map(dv_, {boxes.gradient_rows, width});
+    fast_.pairs = call_.pair_rules();
     fast_.lse2 = lse2_;
+    fast_.share2 = share2_;
     fast_.delta = delta_;
     fast_.next_tile = call_.counters();
     fast_.careful = call_.counters() + 1;
@@ -153,6 +169,7 @@ class HopperBackwardCall {
   kernels::cuda::BackwardArgs careful_{};
   HopperBackward fast_{};
   float* lse2_ = nullptr;
+  float* share2_ = nullptr;
   float* delta_ = nullptr;
   unsigned* queries_ = nullptr;
 };

@@ -1,5 +1,6 @@
 #include "cephalo/attention/cuda/hopper_forward.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "cephalo/attention/cuda/packed.h"
@@ -10,6 +11,9 @@ namespace {
 
 using kernels::cuda::HopperForward;
 using kernels::cuda::Instance;
+using kernels::cuda::LooksAt;
+
+constexpr dim_t kMostColumns = 128;
 
 dim_t query_rows(const AttendProblem& p) {
   return p.q.dim(0) * p.q.dim(1) * p.q.dim(2);
@@ -44,19 +48,16 @@ bool has_slopes(const BoundMask& mask) {
   return false;
 }
 
-const char* why_not_this_mask(const BoundMask& mask) {
-  if (!mask.parts().empty()) return "keep, drop and bias are not in its kernels";
-  if (mask.has_documents()) return "documents are not in its kernels";
-  if (has_slopes(mask)) return "alibi is not in its kernels";
-  if (!shifts_fit(mask)) return "positions are 2^29 or more apart";
-  return nullptr;
+bool looks_at_pairs(const AttendProblem& p) {
+  return !p.mask.parts().empty() || p.mask.has_documents() || has_slopes(p.mask) ||
+         p.options.softcap || p.options.dropout > 0.0;
 }
 
 const char* why_not_these_sizes(const AttendProblem& p) {
-  if (p.q.numel() == 0 || p.k.numel() == 0) return "there is nothing to multiply";
-  const dim_t width = p.q.dim(3);
-  if (width != p.v.dim(3)) return "head_dim and v_dim differ";
-  if (width != 64 && width != 128) return "head_dim is neither 64 nor 128";
+  if (p.q.numel() == 0 || p.k.numel() == 0 || p.v.numel() == 0)
+    return "there is nothing to multiply";
+  if (p.q.dim(3) > kMostColumns) return "head_dim is over 128";
+  if (p.v.dim(3) > kMostColumns) return "v_dim is over 128";
   if (p.q.dim(2) >= kernels::cuda::kMostTokens || p.k.dim(2) >= kernels::cuda::kMostTokens) {
     return "there are 2^28 tokens or more";
   }
@@ -72,14 +73,20 @@ const char* why_not_on_hopper(const AttendProblem& p) {
   if (const char* reason = why_not_on_cuda(p)) return reason;
   if (!is_16_bit_float(p.q.dtype())) return "q is neither bfloat16 nor float16";
   if (const char* reason = why_not_these_sizes(p)) return reason;
-  if (p.options.softcap) return "softcap is not in its kernels";
-  if (p.options.dropout > 0.0) return "dropout is not in its kernels";
   if (!(p.scale > 1e-30 && p.scale < 1e30)) return "the scale is not in (1e-30, 1e30)";
-  return why_not_this_mask(p.mask);
+  if (p.options.softcap && !(*p.options.softcap > 1e-30 && *p.options.softcap < 1e30)) {
+    return "softcap is not in (1e-30, 1e30)";
+  }
+  if (p.options.dropout > 0.0 && p.mask.place().kv_tokens.begin % 4 != 0) {
+    return "dropout draws for four keys at once, and a rectangle begins between them";
+  }
+  return shifts_fit(p.mask) ? nullptr : "positions are 2^29 or more apart";
 }
 
 Instance instance_of(const AttendProblem& p) {
-  return {p.q.dtype(), static_cast<int>(p.q.dim(3)), !sees_all(p.mask)};
+  const int width = std::max(p.q.dim(3), p.v.dim(3)) <= 64 ? 64 : 128;
+  if (looks_at_pairs(p)) return {p.q.dtype(), width, LooksAt::pairs};
+  return {p.q.dtype(), width, sees_all(p.mask) ? LooksAt::nothing : LooksAt::positions};
 }
 
 std::size_t hopper_forward_scratch(const AttendProblem& p) {
@@ -95,10 +102,10 @@ void attend_on_hopper(const AttendProblem& p, const AttendOutput& output) {
   const Instance instance = instance_of(p);
   const kernels::cuda::ForwardBoxes boxes = forward_boxes(instance);
   HopperForward args{};
-  args.q = make_tensor_map(packed(p.q, call), boxes.q_rows);
-  args.k = make_tensor_map(packed(p.k, call), boxes.kv_rows);
-  args.v = make_tensor_map(packed(p.v, call), boxes.kv_rows);
-  args.context = make_tensor_map(context, boxes.q_rows);
+  args.q = make_tensor_map(packed(p.q, call), {boxes.q_rows, instance.width});
+  args.k = make_tensor_map(packed(p.k, call), {boxes.kv_rows, instance.width});
+  args.v = make_tensor_map(packed(p.v, call), {boxes.kv_rows, instance.width});
+  args.context = make_tensor_map(context, {boxes.q_rows, instance.width});
   if (output.lse.numel() > 0) {
     args.lse = static_cast<float*>(output.lse.mutable_data());
     for (int axis = 0; axis < 3; ++axis) args.lse_stride[axis] = output.lse.strides()[axis];
@@ -114,6 +121,7 @@ void attend_on_hopper(const AttendProblem& p, const AttendOutput& output) {
   args.q_tokens = static_cast<int>(p.q.dim(2));
   args.kv_tokens = static_cast<int>(p.k.dim(2));
   args.scale = static_cast<float>(p.scale);
+  args.pairs = call.pair_rules();
   cuda::check(attend_hopper(instance, args, current_stream()), "attend");
   write_back(output.context, context);
   cuda::check(kernels::cuda::attend_listed_rows(call.args(), {args.careful, args.careful_rows},

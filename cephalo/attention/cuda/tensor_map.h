@@ -7,12 +7,15 @@ namespace cephalo {
 
 // t: [batch, heads, tokens, columns], 16-bit elements
 // May the copy engine read and write it where it lies? Addresses and strides are multiples of 16
-// bytes and columns are neighbours.
+// bytes, columns are neighbours, and there are whole planes of 64, or less than one.
 bool fits_tensor_map(const TensorView& t);
 
 // Boxes of `rows` rows of one head. The columns are cut into planes of 64 = 128 bytes, the widest
-// that the 128-byte swizzle allows; one copy brings [planes][rows][64]. Rows past the end read as 0
-// and are not written. columns: a multiple of 64.
-kernels::cuda::TensorMap make_tensor_map(const TensorView& t, int rows);
+// that the 128-byte swizzle allows; one copy brings [width/64][rows][64]. Rows and columns past the
+// end read as 0 and are not written.
+struct BoxSize {
+  int rows, width;
+};
+kernels::cuda::TensorMap make_tensor_map(const TensorView& t, const BoxSize& box);
 
 }  // namespace cephalo

@@ -25,16 +25,18 @@ struct Entry {
   int (*by_turns)(const HopperBackward&, cudaStream_t);
   int (*in_any_order)(const HopperBackward&, cudaStream_t);
 };
-template <DType kDType, int kHeadDim, bool kSpans>
+template <DType kDType, int kInstanceWidth, LooksAt kLooksAt>
 constexpr Entry entry() {
   using Element = typename ElementOf<kDType>::Type;
-  using C = BackwardConfig<Element, kHeadDim, kSpans, true>;
-  return {{kDType, kHeadDim, kSpans},
-          {C::kQueries, C::kKeys, 64},
+  // Twice the scores of a step, as width 64 has them, leave no registers for what pairs need.
+  constexpr int kWidth = kLooksAt == LooksAt::pairs ? 128 : kInstanceWidth;
+  using C = BackwardConfig<Element, kWidth, kLooksAt, true>;
+  return {{kDType, kInstanceWidth, kLooksAt},
+          {C::kQueries, C::kKeys, 64, kWidth},
           launch<C>,
-          launch<BackwardConfig<Element, kHeadDim, kSpans, false>>};
+          launch<BackwardConfig<Element, kWidth, kLooksAt, false>>};
 }
-#define CEPHALO_ENTRY(TYPE, WIDTH, SPANS) entry<DType::TYPE, WIDTH, SPANS>(),
+#define CEPHALO_ENTRY(TYPE, WIDTH, LOOKS_AT) entry<DType::TYPE, WIDTH, LooksAt::LOOKS_AT>(),
 constexpr Entry kEntries[] = {CEPHALO_HOPPER_INSTANCES(CEPHALO_ENTRY)};
 #undef CEPHALO_ENTRY
 
@@ -63,7 +65,7 @@ __device__ inline std::uint32_t two_as(DType dtype, float x, float y) {
 // thread are two columns of row lane / 4 and two of the row 8 below.
 template <bool kEights>
 __global__ void write_rows(const __grid_constant__ HopperQueryGradient a) {
-  const int lane = static_cast<int>(threadIdx.x % 32), queries = kDqBlock / a.head_dim;
+  const int lane = static_cast<int>(threadIdx.x % 32), queries = kDqBlock / a.width;
   const unsigned blocks = (static_cast<unsigned>(a.q_tokens) + queries - 1) / queries;
   const unsigned unit = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;  // below 2^31
   const unsigned number = unit / 8, head = number / blocks, block = number - head * blocks;
@@ -72,8 +74,8 @@ __global__ void write_rows(const __grid_constant__ HopperQueryGradient a) {
   const unsigned h = head - b * static_cast<unsigned>(a.num_heads);
   const int half = static_cast<int>(unit % 8 / 4), warp = static_cast<int>(unit % 4);
   const std::int64_t i = static_cast<std::int64_t>(block) * queries +
-                         (a.head_dim == 64 ? 64 * half : 0) + warp * 16 + lane / 4;
-  const int column = a.head_dim == 128 ? 64 * half : 0;
+                         (a.width == 64 ? 64 * half : 0) + warp * 16 + lane / 4;
+  const int column = a.width == 128 ? 64 * half : 0;
   const auto* from =
       reinterpret_cast<const float4*>(a.from + std::int64_t{number} * kDqBlock + half * 4096) +
       warp * 32 + lane;
@@ -93,9 +95,10 @@ __global__ void write_rows(const __grid_constant__ HopperQueryGradient a) {
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       wrong[r] = fmaf(x[r][n][0], 0.0F, fmaf(x[r][n][1], 0.0F, wrong[r]));
+      const int at = column + 8 * n + 2 * (lane % 4);
       if (kEights || !is_row) continue;
-      to.set(column + 8 * n + 2 * (lane % 4), x[r][n][0]);
-      to.set(column + 8 * n + 2 * (lane % 4) + 1, x[r][n][1]);
+      if (at < a.columns) to.set(at, x[r][n][0]);
+      if (at + 1 < a.columns) to.set(at + 1, x[r][n][1]);
     }
     if (kEights) {
 #pragma unroll
@@ -105,8 +108,9 @@ __global__ void write_rows(const __grid_constant__ HopperQueryGradient a) {
                                     two_as(a.dq.dtype, x[r][n + 2][0], x[r][n + 2][1]),
                                     two_as(a.dq.dtype, x[r][n + 3][0], x[r][n + 3][1])};
         const uint4 chunk = chunk_of_four(w, lane);
-        auto* at = static_cast<std::uint16_t*>(a.dq.data) + to.first + column + 8 * (n + lane % 4);
-        if (is_row) *reinterpret_cast<uint4*>(at) = chunk;
+        const int first = column + 8 * (n + lane % 4);
+        auto* at = static_cast<std::uint16_t*>(a.dq.data) + to.first + first;
+        if (is_row && first < a.columns) *reinterpret_cast<uint4*>(at) = chunk;
       }
     }
     const unsigned found = __ballot_sync(~0u, wrong[r] != 0.0F);
@@ -121,7 +125,7 @@ __global__ void write_rows(const __grid_constant__ HopperQueryGradient a) {
 
 BackwardBoxes backward_boxes(const Instance& instance) {
   const Entry* found = find_instance(kEntries, instance);
-  return found != nullptr ? found->boxes : BackwardBoxes{0, 0, 0};
+  return found != nullptr ? found->boxes : BackwardBoxes{0, 0, 0, 0};
 }
 
 int attend_backward_hopper(const Instance& instance, bool by_turns, const HopperBackward& args,
@@ -133,11 +137,11 @@ int attend_backward_hopper(const Instance& instance, bool by_turns, const Hopper
 }
 
 int write_query_gradient(const HopperQueryGradient& a, void* stream) {
-  const std::int64_t queries = kDqBlock / a.head_dim;
+  const std::int64_t queries = kDqBlock / a.width;
   const std::int64_t warps = a.batch * a.num_heads * ((a.q_tokens + queries - 1) / queries) * 8;
   const auto grid = static_cast<unsigned>((warps + 7) / 8);
   const auto in = static_cast<cudaStream_t>(stream);
-  if (has_eights(a.dq)) {
+  if (has_eights(a.dq) && a.columns % 8 == 0) {
     write_rows<true><<<grid, 256, 0, in>>>(a);
   } else {
     write_rows<false><<<grid, 256, 0, in>>>(a);

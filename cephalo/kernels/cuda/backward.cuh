@@ -16,6 +16,7 @@
 #include <math_constants.h>
 
 #include "cephalo/kernels/cuda/backward_plan.cuh"
+#include "cephalo/kernels/cuda/tile_pairs.cuh"
 
 namespace cephalo::kernels::cuda {
 
@@ -33,9 +34,10 @@ __device__ inline void load_blocks(const HopperBackward& a, const BackwardShared
     const std::int64_t row = walk.number * C::kQueries;
     const hopper::BoxPlace queries{walk.block * C::kQueries, walk.head, tile.batch};
     hopper::barrier_wait(sm.q_free(s), (i / 2 & 1) ^ 1);
-    hopper::barrier_expect(sm.q_full(s), C::kQBytes + C::kRowBytes);
+    hopper::barrier_expect(sm.q_full(s), C::kQBytes + (C::kPairs ? 2 : 1) * C::kRowBytes);
     hopper::box_load(sm.q(s), &a.q, sm.q_full(s), queries);
     hopper::bytes_load(sm.lse(s), a.lse2 + row, C::kRowBytes, sm.q_full(s));
+    if (C::kPairs) hopper::bytes_load(sm.share(s), a.share2 + row, C::kRowBytes, sm.q_full(s));
     hopper::barrier_expect(sm.dcontext_full(s), C::kQBytes + C::kRowBytes);
     hopper::box_load(sm.dcontext(s), &a.dcontext, sm.dcontext_full(s), queries);
     hopper::bytes_load(sm.delta(s), a.delta + row, C::kRowBytes, sm.dcontext_full(s));
@@ -154,6 +156,73 @@ struct BackwardConsumer {
       }
     }
   }
+
+  // ---- kernels that look at pairs ----
+  // S becomes dscore / (dP − delta), P the weights that v was multiplied by; dropped: bits of those
+  // that are 0 by chance.
+  __device__ void pair_weights(float (&S)[kQueries / 2], std::uint32_t (&P)[kQueries / 4],
+                               std::uint32_t& dropped, const BackwardTile& tile, int head,
+                               int query, int s) {
+    const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
+    const TilePairs<RowsOfKeys> pairs{a.pairs,
+                                      a.q_tokens,
+                                      a.kv_tokens,
+                                      rule,
+                                      tile.batch,
+                                      head,
+                                      query + 2 * (lane % 4),
+                                      tile.key + kGroup * 64 + warp * 16 + lane / 4,
+                                      lane};
+    dropped = 0;
+#pragma unroll
+    for (int g = 0; g < kQueries / 8; ++g) {
+      float shift[2], share[2], x[4];
+      hopper::get_two(sm.lse(s) + 4 * (8 * g + 2 * (lane % 4)), shift);
+      hopper::get_two(sm.share(s) + 4 * (8 * g + 2 * (lane % 4)), share);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) x[c] = S[4 * g + c] * a.scale;
+      const float4 slope = pairs.cap(x);
+      const std::uint32_t hidden = pairs.add_and_hide(g, x);
+      const std::uint32_t drops = pairs.dropped(g);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        const float weight = hopper::exp2_approx(fmaf(x[c] - shift[c % 2], kLog2e, share[c % 2]));
+        x[c] = hidden >> c & 1U ? 0.0F : weight;
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        P[2 * g + r] = hopper::pack(Element{}, drops >> 2 * r & 1U ? 0.0F : x[2 * r],
+                                    drops >> (2 * r + 1) & 1U ? 0.0F : x[2 * r + 1]);
+      }
+      S[4 * g] = x[0] * slope.x;
+      S[4 * g + 1] = x[1] * slope.y;
+      S[4 * g + 2] = x[2] * slope.z;
+      S[4 * g + 3] = x[3] * slope.w;
+      dropped |= drops << 4 * g;
+    }
+  }
+  // A pair without weight has no gradient, whatever its product is.
+  __device__ void pair_gradient(const float (&S)[kQueries / 2], const float (&dP)[kQueries / 2],
+                                std::uint32_t (&dS)[kQueries / 4], std::uint32_t dropped, int s) {
+    const float grown =
+        a.pairs.dropout.threshold != 0 ? static_cast<float>(a.pairs.dropout.grown) : 1.0F;
+#pragma unroll
+    for (int j = 0; j < kQueries / 8; ++j) {
+      float delta[2];
+      hopper::get_two(sm.delta(s) + 4 * (8 * j + 2 * (lane % 4)), delta);
+#pragma unroll
+      for (int e = 4 * j; e < 4 * j + 4; e += 2) {
+        float ds[2];
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const float back = dropped >> (e + c) & 1U ? 0.0F : dP[e + c] * grown;
+          ds[c] = S[e + c] == 0.0F ? 0.0F : S[e + c] * (back - delta[c]);
+        }
+        dS[e / 2] = hopper::pack(Element{}, ds[0], ds[1]);
+      }
+    }
+  }
+
   // dSᵀ [kQueries/64][128 keys][64 queries], swizzled, where both warpgroups read it.
   __device__ void publish(const std::uint32_t (&dS)[kQueries / 4], std::uint32_t to) {
     const int row = kGroup * 64 + warp * 16 + lane % 16;
@@ -275,22 +344,42 @@ struct BackwardConsumer {
       }
       hopper::products_fence();
       against(S, sm.k(), sm.q(s));
-      hopper::barrier_wait(sm.dcontext_full(s), i / 2 & 1);
-      hopper::products_fence();
-      against(dP, sm.v(), sm.dcontext(s));
-      hopper::products_wait<1>();
-      hopper::tie(S);
-      weights(S, s);
-      hopper::tie(S);
-      if (mask.hides(walk.block)) {
-        hide(S, tile, tile.key + kGroup * 64 + warp * 16 + lane / 4,
-             walk.block * kQueries + 2 * (lane % 4));
+      if constexpr (C::kPairs) {  // one after the other: registers are needed for what pairs are
+                                  // told
+        std::uint32_t dropped;
+        hopper::products_wait<0>();
+        hopper::tie(S);
+        pair_weights(S, P, dropped, tile, walk.head, walk.block * kQueries, s);
+        hopper::tie(S);
+        hopper::tie(P);
+        hopper::barrier_wait(sm.dcontext_full(s), i / 2 & 1);
+        hopper::products_fence();
+        accumulate(dv, P, sm.dcontext(s));
+        hopper::products_wait<0>();
+        hopper::tie(dv);
+        hopper::products_fence();
+        against(dP, sm.v(), sm.dcontext(s));
+        hopper::products_wait<0>();
+        hopper::tie(dP);
+        pair_gradient(S, dP, dS, dropped, s);
+      } else {
+        hopper::barrier_wait(sm.dcontext_full(s), i / 2 & 1);
+        hopper::products_fence();
+        against(dP, sm.v(), sm.dcontext(s));
+        hopper::products_wait<1>();
+        hopper::tie(S);
+        weights(S, s);
+        hopper::tie(S);
+        if (mask.hides(walk.block)) {
+          hide(S, tile, tile.key + kGroup * 64 + warp * 16 + lane / 4,
+               walk.block * kQueries + 2 * (lane % 4));
+        }
+        hopper::products_wait<0>();
+        hopper::tie(dP);
+        score_gradient(S, dP, P, dS, s);
       }
-      hopper::products_wait<0>();
-      hopper::tie(dP);
-      score_gradient(S, dP, P, dS, s);
       publish(dS, sm.ds(s));
-      hopper::tie(P);
+      if (!C::kPairs) hopper::tie(P);
       hopper::tie(dS);
       float* const to = a.dq + walk.number * kDqBlock;
       // Both must have published dS before either starts dq. Without spans warpgroup 0 runs its
@@ -311,20 +400,24 @@ struct BackwardConsumer {
         hopper::threads_sync(1, 256);
         hopper::products_fence();
         query_gradient(dq, sm.ds(s));
-        accumulate(dv, P, sm.dcontext(s));
+        if constexpr (!C::kPairs) accumulate(dv, P, sm.dcontext(s));
         accumulate(dk, dS, sm.q(s));
-        hopper::products_wait<2>();
+        hopper::products_wait<C::kPairs ? 1 : 2>();
         hopper::tie(dq);
         hand_over(dq, i, to);
         hopper::products_wait<0>();
-        hopper::tie(dv);
+        if (!C::kPairs) hopper::tie(dv);
         hopper::tie(dk);
       }
       if (lane == 0) hopper::barrier_arrive(sm.q_free(s));
     }
     // k and v are read no more: their shared memory carries dk and dv out.
     hopper::threads_sync(1, 256);
-    store(dv, 1.0F, sm.v() + kGroup * (64 * kWidth * 2), &a.dv, tile);
+    float grown = 1;
+    if (C::kPairs && a.pairs.dropout.threshold != 0) {
+      grown = static_cast<float>(a.pairs.dropout.grown);
+    }
+    store(dv, grown, sm.v() + kGroup * (64 * kWidth * 2), &a.dv, tile);
     store(dk, a.scale, sm.k() + kGroup * (64 * kWidth * 2), &a.dk, tile);
   }
 };
@@ -354,12 +447,11 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   const int warp = static_cast<int>(threadIdx.x / 32 % 4),
             lane = static_cast<int>(threadIdx.x % 32);
   if (role == 0) {
-    // A block starts with 168 for each thread and never gets more: 3 · 168 = 24 + 2 · 240.
-    hopper::registers_down<24>();
+    hopper::registers_down<C::kProducerRegisters>();
     if (threadIdx.x == 0) load_blocks<C>(a, sm, tile);
     if (C::kTurns && threadIdx.x == 32) add_blocks_by_turns<C>(a, sm, tile);
   } else {
-    hopper::registers_up<240>();
+    hopper::registers_up<C::kConsumerRegisters>();
     if (role == 1) {
       BackwardConsumer<C, 0>{a, sm, warp, lane}.run(tile);
     } else {

@@ -8,26 +8,29 @@
 
 namespace cephalo::kernels::cuda {
 
-template <typename Element_, int kHeadDim, bool kHasSpans, bool kByTurns>
+template <typename Element_, int kColumns, LooksAt kLooksAt, bool kByTurns>
 struct BackwardConfig {
   using Element = Element_;
-  static constexpr int kWidth = kHeadDim, kKeys = 128, kThreads = 384;
+  static constexpr int kWidth = kColumns, kKeys = 128, kThreads = 384;
   static constexpr int kQueries = kDqBlock / kWidth;  // of a step: 64 of width 128, 128 of width 64
-  static constexpr bool kSpans = kHasSpans, kTurns = kByTurns;
+  static constexpr bool kSpans = kLooksAt != LooksAt::nothing, kPairs = kLooksAt == LooksAt::pairs;
+  static constexpr bool kTurns = kByTurns;
   static constexpr int kKvBytes = kKeys * kWidth * 2, kQBytes = kQueries * kWidth * 2;
   static constexpr int kDsBytes = kKeys * kQueries * 2, kRowBytes = kQueries * 4;
   static constexpr int kDqBytes = kDqBlock * 4;
   static constexpr int kVAt = kKvBytes, kQAt = 2 * kKvBytes, kDcontextAt = kQAt + 2 * kQBytes;
   static constexpr int kDsAt = kDcontextAt + 2 * kQBytes, kDqAt = kDsAt + 2 * kDsBytes;
   static constexpr int kLseAt = kDqAt + (kTurns ? 2 * kDqBytes : 0),
-                       kDeltaAt = kLseAt + 2 * kRowBytes;
-  static constexpr int kBarriersAt = kDeltaAt + 2 * kRowBytes;
+                       kDeltaAt = kLseAt + 2 * kRowBytes, kShareAt = kDeltaAt + 2 * kRowBytes;
+  static constexpr int kBarriersAt = kShareAt + (kPairs ? 2 * kRowBytes : 0);
   static constexpr int kSharedBytes = kBarriersAt + 128;
+  // A block starts with 168 for each thread and never gets more: 3 · 168 = 24 + 2 · 240.
+  static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
 };
 
 // k and v [width/64][kKeys][64], q and dcontext [2][width/64][kQueries][64], ds
 // [2][kQueries/64][kKeys][64], all with the 128-byte swizzle; dq [2] in the order of accumulators;
-// lse and delta [2]; barriers.
+// lse, delta and share [2]; barriers.
 template <typename C>
 struct BackwardShared {
   std::uint32_t base;
@@ -39,6 +42,7 @@ struct BackwardShared {
   __device__ std::uint32_t dq(int s) const { return base + C::kDqAt + s * C::kDqBytes; }
   __device__ std::uint32_t lse(int s) const { return base + C::kLseAt + s * C::kRowBytes; }
   __device__ std::uint32_t delta(int s) const { return base + C::kDeltaAt + s * C::kRowBytes; }
+  __device__ std::uint32_t share(int s) const { return base + C::kShareAt + s * C::kRowBytes; }
   __device__ std::uint32_t kv_full() const { return base + C::kBarriersAt; }
   __device__ std::uint32_t q_full(int s) const { return base + C::kBarriersAt + 16 + 8 * s; }
   __device__ std::uint32_t dcontext_full(int s) const { return base + C::kBarriersAt + 32 + 8 * s; }
@@ -62,6 +66,18 @@ __host__ __device__ inline int key_tiles(const HopperBackward& a) {
   return (a.kv_tokens + C::kKeys - 1) / C::kKeys;
 }
 
+// Leaves the blocks of queries of which documents may hide less than everything.
+template <typename C>
+__device__ inline void keep_documents(const HopperBackward& a, BackwardTile& tile) {
+  static_assert(!C::kPairs || (C::kQueries == kDocumentQueries && C::kKeys == kDocumentKeys));
+  const DocumentSpans& d = a.pairs.documents;
+  if (d.queries == nullptr) return;
+  const IndexSpan span = d.queries[tile.batch * d.tiles_stride + tile.key / C::kKeys];
+  const int end = min(tile.first + tile.count, span.end);
+  tile.first = max(tile.first, span.begin);
+  tile.count = max(0, end - tile.first);
+}
+
 // The first keys come first, which with a causal mask most queries see. In any order: heads whose
 // queries fit the L2 together, then the next. By turns all heads are interleaved: the few tiles of
 // a head that run at once follow each other, block by block, so that a block is in the L2 when they
@@ -83,6 +99,7 @@ __device__ inline BackwardTile backward_tile(const HopperBackward& a, int t) {
     tile.first = first / C::kQueries;
     tile.count = first < last ? (last + C::kQueries - 1) / C::kQueries - tile.first : 0;
   }
+  if (C::kPairs) keep_documents<C>(a, tile);
   return tile;
 }
 
@@ -94,7 +111,12 @@ __device__ inline unsigned turn_at(const HopperBackward& a, const BackwardTile& 
   if (C::kSpans) {
     first_key = short_rule(a.rules[tile.batch * a.rule_stride]).begin(block * C::kQueries);
   }
-  return static_cast<unsigned>(tile.key / C::kKeys - first_key / C::kKeys);
+  int first_tile = first_key / C::kKeys;
+  const DocumentSpans& d = a.pairs.documents;
+  if (C::kPairs && d.first_tile != nullptr) {
+    first_tile = max(first_tile, d.first_tile[tile.batch * d.blocks_stride + block]);
+  }
+  return static_cast<unsigned>(tile.key / C::kKeys - first_tile);
 }
 
 // Blocks of queries of which every query sees every key of the tile: [clean_begin, clean_end). From

@@ -12,6 +12,7 @@ namespace {
 struct CopyArgs {
   Rows to, from;
   std::int64_t shape[4];
+  std::int64_t columns;  // of `from`
 };
 
 template <typename Sum>
@@ -24,7 +25,8 @@ __global__ void copy_elements(const __grid_constant__ CopyArgs a) {
     const std::int64_t i = n / a.shape[3] % a.shape[2];
     const std::int64_t h = n / a.shape[3] / a.shape[2] % a.shape[1];
     const std::int64_t b = n / a.shape[3] / a.shape[2] / a.shape[1];
-    row_of(a.to, b, h, i).set(d, row_of(a.from, b, h, i).at<Sum>(d));
+    const Sum x = d < a.columns ? row_of(a.from, b, h, i).at<Sum>(d) : Sum{0};
+    row_of(a.to, b, h, i).set(d, x);
   }
 }
 
@@ -52,12 +54,13 @@ void send_words(std::uint32_t* to, const unsigned char* from, std::size_t count,
 
 }  // namespace
 
-int copy_rows(const Rows& to, const Rows& from, const std::int64_t (&shape)[4], void* stream) {
+int copy_rows(const Rows& to, const Rows& from, const std::int64_t (&shape)[4],
+              std::int64_t columns, void* stream) {
   const std::int64_t count = shape[0] * shape[1] * shape[2] * shape[3];
   if (count == 0) return cudaSuccess;
   constexpr std::int64_t kMostBlocks = 4096;
   const std::int64_t blocks = (count + 255) / 256;
-  const CopyArgs args{to, from, {shape[0], shape[1], shape[2], shape[3]}};
+  const CopyArgs args{to, from, {shape[0], shape[1], shape[2], shape[3]}, columns};
   const auto grid = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
   const auto in = static_cast<cudaStream_t>(stream);
   if (from.dtype == DType::f64) {

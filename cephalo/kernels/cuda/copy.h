@@ -6,8 +6,10 @@
 
 namespace cephalo::kernels::cuda {
 
-// to, from: [shape[0], shape[1], shape[2], shape[3]], any strides and floating types; converts.
-int copy_rows(const Rows& to, const Rows& from, const std::int64_t (&shape)[4], void* stream);
+// to: [shape[0], shape[1], shape[2], shape[3]], any strides and floating types; converts. Columns
+// from `columns` on, which `from` lacks, become 0.
+int copy_rows(const Rows& to, const Rows& from, const std::int64_t (&shape)[4],
+              std::int64_t columns, void* stream);
 
 // A few numbers of the host into device memory, as arguments of kernels: they are read before this
 // returns, in a graph that is being captured too, and nobody waits. Whole words of 4 bytes.

@@ -30,12 +30,12 @@ struct Entry {
   ForwardBoxes boxes;
   int (*launch)(const HopperForward&, cudaStream_t);
 };
-template <DType kDType, int kHeadDim, bool kSpans>
+template <DType kDType, int kWidth, LooksAt kLooksAt>
 constexpr Entry entry() {
-  using C = ForwardConfig<typename ElementOf<kDType>::Type, kHeadDim, kSpans>;
-  return {{kDType, kHeadDim, kSpans}, {64, C::kKeys}, launch<C>};
+  using C = ForwardConfig<typename ElementOf<kDType>::Type, kWidth, kLooksAt>;
+  return {{kDType, kWidth, kLooksAt}, {64, C::kKeys}, launch<C>};
 }
-#define CEPHALO_ENTRY(TYPE, WIDTH, SPANS) entry<DType::TYPE, WIDTH, SPANS>(),
+#define CEPHALO_ENTRY(TYPE, WIDTH, LOOKS_AT) entry<DType::TYPE, WIDTH, LooksAt::LOOKS_AT>(),
 constexpr Entry kEntries[] = {CEPHALO_HOPPER_INSTANCES(CEPHALO_ENTRY)};
 #undef CEPHALO_ENTRY
 

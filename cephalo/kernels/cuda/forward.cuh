@@ -21,6 +21,7 @@
 
 #include <math_constants.h>
 
+#include "cephalo/kernels/cuda/forward_pairs.cuh"
 #include "cephalo/kernels/cuda/forward_plan.cuh"
 
 namespace cephalo::kernels::cuda {
@@ -234,6 +235,19 @@ struct ForwardConsumer {
     }
   }
 
+  __device__ void add_to_sums(const float (&block)[2], const RowBits& raised,
+                              const float (&shrink)[2]) {
+    if (raised.any()) {
+      sum[0] *= shrink[0];
+      sum[1] *= shrink[1];
+    }
+    sum[0] += block[0];
+    sum[1] += block[1];
+  }
+  __device__ PairSoftmax<C> pair_softmax(const ForwardTile& tile) const {
+    return {a, tile, tile.row + group * 64 + row_of_thread(0), lane};
+  }
+
   // Block i (counted over all tiles), with P of block i − 1; k_i and v_{i−1} have arrived. A masked
   // block looks for its maximum first: few of its scores may be left.
   template <bool kMasked>
@@ -252,7 +266,10 @@ struct ForwardConsumer {
     float shrink[2], block[2];
     std::uint32_t T[kKeys / 4];  // not P yet: the running product still reads P
     RowBits raised;
-    if constexpr (kMasked) {
+    if constexpr (C::kPairs) {
+      raised = {{~0u, ~0u}};
+      pair_softmax(tile).block(S, key, m, sum, shrink, T);
+    } else if constexpr (kMasked) {
       hide(tile, key);
       raised = rows_behind();
       if (raised.any()) raise_maximum(raised, Limits::kAhead, shrink);
@@ -266,12 +283,7 @@ struct ForwardConsumer {
         if (raised.bits[1] != 0) exponentials(1, T, block[1]);
       }
     }
-    if (raised.any()) {
-      sum[0] *= shrink[0];
-      sum[1] *= shrink[1];
-    }
-    sum[0] += block[0];
-    sum[1] += block[1];
+    if constexpr (!C::kPairs) add_to_sums(block, raised, shrink);
     hopper::tie(T);
     // The tie above and this loop keep both compilers from moving the exponentials behind the wait.
     if (more) wait_k(i + 1);
@@ -294,11 +306,17 @@ struct ForwardConsumer {
     hopper::products_wait<0>();
     hopper::tie(S);
     release(sm.k_free(stage));
-    if (masked) hide(tile, key);
-    m[0] = m[1] = kLowest;
     float shrink[2];
-    raise_maximum({{~0u, ~0u}}, 0.0F, shrink);
-    exponentials(P, sum);
+    if constexpr (C::kPairs) {
+      m[0] = m[1] = -CUDART_INF_F;
+      sum[0] = sum[1] = 0;
+      pair_softmax(tile).block(S, key, m, sum, shrink, P);
+    } else {
+      if (masked) hide(tile, key);
+      m[0] = m[1] = kLowest;
+      raise_maximum({{~0u, ~0u}}, 0.0F, shrink);
+      exponentials(P, sum);
+    }
 #pragma unroll
     for (int e = 0; e < kWidth / 2; ++e) O[e] = 0;
   }
@@ -322,6 +340,14 @@ struct ForwardConsumer {
         static_cast<unsigned>((tile.batch * a.num_heads + tile.head) * a.q_tokens + row);
   }
 
+  // Where pairs are looked at, the largest visible score's exponential is 1.
+  __device__ bool has_seen(const ForwardTile& tile, int i, float total) const {
+    if (C::kPairs) return total != 0.0F;
+    if (!C::kSpans) return i < a.q_tokens;
+    const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
+    return i < rule.q_len && rule.begin(i) < rule.end(i);
+  }
+
   // O / sum through q's shared memory; lse.
   __device__ void store(const ForwardTile& tile) {
     float share[2], wrong[2] = {0, 0};
@@ -332,16 +358,15 @@ struct ForwardConsumer {
       total += __shfl_xor_sync(~0u, total, 1);
       total += __shfl_xor_sync(~0u, total, 2);
       const int i = tile.row + group * 64 + row_of_thread(r);
-      seen[r] = i < a.q_tokens;
-      if (C::kSpans) {
-        const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
-        seen[r] = i < rule.q_len && rule.begin(i) < rule.end(i);
-      }
+      seen[r] = has_seen(tile, i, total);
       share[r] = 1.0F / total;
+      if (C::kPairs && a.pairs.dropout.threshold != 0) {
+        share[r] *= static_cast<float>(a.pairs.dropout.grown);
+      }
       if (a.lse != nullptr && lane % 4 == 0 && i < a.q_tokens) {
-        constexpr float kLn2 = 0.69314718F;
+        const float lse = C::kPairs ? m[r] + log2f(total) * kLn2 : (m[r] + log2f(total)) * kLn2;
         a.lse[tile.batch * a.lse_stride[0] + tile.head * a.lse_stride[1] + i * a.lse_stride[2]] =
-            seen[r] ? (m[r] + log2f(total)) * kLn2 : -CUDART_INF_F;
+            seen[r] ? lse : -CUDART_INF_F;
       }
     }
     const int row = warp * 16 + lane % 16, half = lane / 16;
@@ -380,6 +405,7 @@ struct ForwardConsumer {
     int begin, end;
   };
   __device__ CleanBlocks clean_blocks(const ForwardTile& tile) const {
+    if (C::kPairs) return {tile.blocks, tile.blocks};
     int first = 0, last = a.kv_tokens;  // the keys that all rows see
     if (C::kSpans) {
       const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
@@ -409,8 +435,10 @@ struct ForwardConsumer {
     for (; j < masked_end; ++j) {
       step<true>(P, used + j, tile, key_of(j), j + 1 < tile.blocks);
     }
-    for (; j < clean.end; ++j) step<false>(P, used + j, tile, 0, j + 1 < tile.blocks);
-    if constexpr (C::kSpans) {  // a window hides on the left as well
+    if constexpr (!C::kPairs) {
+      for (; j < clean.end; ++j) step<false>(P, used + j, tile, 0, j + 1 < tile.blocks);
+    }
+    if constexpr (C::kSpans && !C::kPairs) {  // a window hides on the left as well
       for (; j < tile.blocks; ++j) {
         step<true>(P, used + j, tile, key_of(j), j + 1 < tile.blocks);
       }

@@ -10,25 +10,37 @@ namespace cephalo::kernels::cuda {
 
 // Widths of 64 and 128. kHandOff: the next warpgroup may start its products after so many steps of
 // this one's second product.
-template <int kHeadDim>
+template <int kWidth, bool kPairs>
 struct ForwardTuning;
 template <>
-struct ForwardTuning<128> {
+struct ForwardTuning<128, false> {
   static constexpr int kGroups = 2, kKeys = 128, kStages = 2, kHandOff = 7;
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
 };
 template <>
-struct ForwardTuning<64> {
+struct ForwardTuning<64, false> {
   static constexpr int kGroups = 3, kKeys = 96, kStages = 4, kHandOff = 2;
   static constexpr int kConsumerRegisters = 160, kProducerRegisters = 32;
 };
+// A look at pairs needs registers: blocks of 64 keys, whose 32 scores of a thread have a bit each
+// in one word.
+template <>
+struct ForwardTuning<128, true> {
+  static constexpr int kGroups = 2, kKeys = 64, kStages = 4, kHandOff = 2;
+  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+};
+template <>
+struct ForwardTuning<64, true> {
+  static constexpr int kGroups = 2, kKeys = 64, kStages = 4, kHandOff = 2;
+  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
+};
 
-template <typename Element_, int kHeadDim, bool kHasSpans>
-struct ForwardConfig : ForwardTuning<kHeadDim> {
+template <typename Element_, int kColumns, LooksAt kLooksAt>
+struct ForwardConfig : ForwardTuning<kColumns, kLooksAt == LooksAt::pairs> {
   using Element = Element_;
-  using Tuning = ForwardTuning<kHeadDim>;
-  static constexpr int kWidth = kHeadDim;
-  static constexpr bool kSpans = kHasSpans;
+  static constexpr int kWidth = kColumns;
+  static constexpr bool kSpans = kLooksAt != LooksAt::nothing, kPairs = kLooksAt == LooksAt::pairs;
+  using Tuning = ForwardTuning<kWidth, kPairs>;
   static constexpr int kRows = 64 * Tuning::kGroups, kThreads = 128 * (Tuning::kGroups + 1);
   // One warpgroup's q; one stage of k or v.
   static constexpr int kQBytes = 64 * kWidth * 2, kKvBytes = Tuning::kKeys * kWidth * 2;
@@ -75,6 +87,18 @@ __device__ inline int heads_together(const HopperForward& a) {
   return static_cast<int>(max(std::int64_t{1}, (std::int64_t{32} << 20) / bytes));
 }
 
+// The keys that documents leave to the rows of a tile.
+__device__ inline IndexSpan keys_by_document(const DocumentSpans& d, const ForwardTile& tile,
+                                             int rows, int q_tokens) {
+  const IndexSpan* spans = d.keys + tile.batch * d.blocks_stride;
+  const int last = (min(tile.row + rows, q_tokens) - 1) / kDocumentQueries;
+  IndexSpan all = spans[tile.row / kDocumentQueries];
+  for (int n = tile.row / kDocumentQueries + 1; n <= last; ++n) {
+    all = {min(all.begin, spans[n].begin), max(all.end, spans[n].end)};
+  }
+  return all;
+}
+
 // Groups of heads in turn; within one, the last rows first: with a causal mask they take longest.
 template <typename C>
 __device__ inline ForwardTile tile_at(const HopperForward& a, int t) {
@@ -94,6 +118,11 @@ __device__ inline ForwardTile tile_at(const HopperForward& a, int t) {
     const int last = min(tile.row + C::kRows, rule.q_len) - 1;
     begin = rule.begin(tile.row);
     end = tile.row <= last ? rule.end(last) : 0;
+    if (C::kPairs && a.pairs.documents.keys != nullptr) {
+      const IndexSpan keys = keys_by_document(a.pairs.documents, tile, C::kRows, a.q_tokens);
+      begin = max(begin, keys.begin);
+      end = min(end, keys.end);
+    }
     if (begin >= end) begin = end = 0;
   }
   tile.first_key = begin / C::kKeys * C::kKeys;

@@ -2,8 +2,8 @@
 
 #include "cephalo/kernels/cuda/problem.h"
 
-// Attention on the tensor cores of Hopper: 16-bit elements, sums in float32, masks that hide by
-// position. Functions launch into a stream and return cudaError_t's number.
+// Attention on the tensor cores of Hopper: 16-bit elements, sums in float32. Functions launch into
+// a stream and return cudaError_t's number.
 namespace cephalo::kernels::cuda {
 
 // A tensor as the copy engine sees it: what the driver's cuTensorMapEncodeTiled wrote, with boxes
@@ -12,11 +12,36 @@ struct alignas(64) TensorMap {
   unsigned char bytes[128];
 };
 
-// Which kernel: one of instances.h.
+// What a kernel looks at: nothing, since every query sees every key; positions; or every pair, for
+// documents, alibi, tensors, softcap and dropout.
+enum class LooksAt { nothing, positions, pairs };
+
+// Which kernel: one of instances.h. Narrower rows are read as if zeros followed.
 struct Instance {
   DType dtype;
-  int head_dim;
-  bool spans;  // positions hide keys; otherwise every query sees every key
+  int width;
+  LooksAt looks_at;
+};
+
+// Between which keys and queries documents leave anything to see. All count from the sequence's
+// beginning; a stride of 0: all sequences share their documents.
+struct IndexSpan {
+  int begin, end;
+};
+constexpr int kDocumentQueries = 64, kDocumentKeys = 128;
+struct DocumentSpans {
+  const IndexSpan* keys;     // of each block of 64 queries
+  const IndexSpan* queries;  // of each tile of 128 keys, in blocks; both ends never fall
+  const int* first_tile;     // of each block of queries: the first tile whose span holds it
+  std::int64_t blocks_stride, tiles_stride;
+};
+
+// What kernels that look at pairs are told.
+struct PairRules {
+  MaskArgs mask;
+  DocumentSpans documents;  // null where there are none
+  Dropout dropout;          // its keys begin at a multiple of 4
+  float softcap;            // 0: none
 };
 
 // Scores are in base 2 here, and positions fit 32 bits: no shift of a rule reaches this.
@@ -27,13 +52,14 @@ struct HopperForward {
   TensorMap q, k, v, context;
   float* lse;  // null: not wanted
   std::int64_t lse_stride[3];
-  const PositionRule* rules;  // read by instances with spans
+  const PositionRule* rules;  // not read by instances that look at nothing
   int rule_stride;
   unsigned* next_tile;     // 0 before the launch
   unsigned* careful;       // how many of careful_rows there are; 0 before the launch
   unsigned* careful_rows;  // rows of [batch, num_heads, q_tokens] whose result is not finite
   int batch, num_heads, num_kv_heads, q_tokens, kv_tokens;
   float scale;
+  PairRules pairs;  // read by instances that look at them
 };
 struct ForwardBoxes {
   int q_rows, kv_rows;
@@ -46,7 +72,8 @@ int attend_hopper(const Instance& instance, const HopperForward& args, void* str
 struct HopperBackward {
   TensorMap q, k, v, dcontext;
   TensorMap dk, dv;
-  const float* lse2;  // [batch, num_heads, q_blocks · q_rows], as prepare_backward leaves them
+  const float* lse2;    // [batch, num_heads, q_blocks · q_rows], as prepare_backward leaves them
+  const float* share2;  // read by instances that look at pairs
   const float* delta;
   float* dq;            // [batch, num_heads, q_blocks, kDqBlock], 0 before the launch
   unsigned* turns;      // [batch, num_heads, q_blocks], 0 before the launch
@@ -57,10 +84,12 @@ struct HopperBackward {
   unsigned* careful_rows;
   int batch, num_heads, num_kv_heads, q_tokens, kv_tokens;
   float scale;
+  PairRules pairs;  // read by instances that look at them
 };
 constexpr int kDqBlock = 8192;  // numbers of dq in a block of queries, whatever the width
 struct BackwardBoxes {
   int q_rows, kv_rows, gradient_rows;
+  int width;  // of the kernel: the instance's, or more
 };
 BackwardBoxes backward_boxes(const Instance& instance);
 int attend_backward_hopper(const Instance& instance, bool by_turns, const HopperBackward& args,
@@ -74,7 +103,7 @@ struct HopperQueryGradient {
   unsigned* careful;
   unsigned* careful_rows;
   std::int64_t batch, num_heads, q_tokens;
-  int head_dim;
+  int width, columns;  // of the kernel, and of dq
   float scale;
 };
 int write_query_gradient(const HopperQueryGradient& args, void* stream);

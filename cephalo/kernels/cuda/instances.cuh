@@ -22,8 +22,8 @@ struct ElementOf<DType::f16> {
 template <typename Entry, int kCount>
 const Entry* find_instance(const Entry (&entries)[kCount], const Instance& wanted) {
   for (const Entry& each : entries) {
-    if (each.instance.dtype == wanted.dtype && each.instance.head_dim == wanted.head_dim &&
-        each.instance.spans == wanted.spans) {
+    if (each.instance.dtype == wanted.dtype && each.instance.width == wanted.width &&
+        each.instance.looks_at == wanted.looks_at) {
       return &each;
     }
   }

@@ -69,7 +69,7 @@ struct Pairs {
   __device__ bool visible_by_content(std::int64_t i, std::int64_t j) const {
     const MaskArgs& m = a.mask;
     if (m.q_documents != nullptr) {
-      const std::int64_t id = m.q_documents[b * m.q_documents_stride + i];
+      const std::int32_t id = m.q_documents[b * m.q_documents_stride + i];
       if (id < 0 || id != m.kv_documents[b * m.kv_documents_stride + j]) return false;
     }
     for (int n = 0; n < m.part_count; ++n) {

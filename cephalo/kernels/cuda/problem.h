@@ -48,10 +48,10 @@ constexpr int kMostMaskParts = 8;
 
 // Everything here lies in device memory; what is null is not part of the mask.
 struct MaskArgs {
-  const PositionRule* rules;  // one for all sequences, or one for each
-  std::int64_t rule_stride;   // 0 or 1
-  const std::int64_t* q_documents;
-  const std::int64_t* kv_documents;
+  const PositionRule* rules;        // one for all sequences, or one for each
+  std::int64_t rule_stride;         // 0 or 1
+  const std::int32_t* q_documents;  // numbers of documents; below 0: of none
+  const std::int32_t* kv_documents;
   std::int64_t q_documents_stride, kv_documents_stride;  // from one sequence to the next
   const double* slopes;                                  // [num_heads], of all alibi parts together
   MaskPart parts[kMostMaskParts];

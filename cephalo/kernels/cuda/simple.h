@@ -35,9 +35,12 @@ int attend_backward_simple(const BackwardArgs& args, void* stream);
 // (+inf where it has looked at nothing, so that weights are 0) and Σ weights · dweights − dlse.
 // Heads are padded to whole blocks, multiples of 4 rows; there are less than 2^31 rows. float32
 // sums.
+// With share2: what exp is taken relative to instead of lse2, and the base-2 logarithm of what the
+// exponential is multiplied by: an lse of -1e30 has no room for both.
 struct BlockRows {
   float* lse2;
-  float* delta;  // both [batch, num_heads, tokens]
+  float* share2;  // null: not wanted
+  float* delta;   // all [batch, num_heads, tokens]
   std::int64_t tokens;
 };
 int prepare_backward(const BackwardArgs& args, const BlockRows& blocks, void* stream);

@@ -125,7 +125,12 @@ __global__ void prepare_rows(const __grid_constant__ BackwardArgs g) {
 __device__ void write_block_row(const BackwardArgs& g, const BlockRows& blocks, std::int64_t n,
                                 const RowPlace& at, const RowNumbers<float>& row) {
   constexpr float kLog2e = 1.44269504F;
-  blocks.lse2[n] = row.share == 0 ? CUDART_INF_F : (row.shift - logf(row.share)) * kLog2e;
+  if (blocks.share2 != nullptr) {
+    blocks.lse2[n] = row.share == 0 ? 0.0F : row.shift;
+    blocks.share2[n] = log2f(row.share);
+  } else {
+    blocks.lse2[n] = row.share == 0 ? CUDART_INF_F : (row.shift - logf(row.share)) * kLog2e;
+  }
   blocks.delta[n] = row.share == 0 ? 0.0F : row.delta;  // of a row that nobody wrote: any number
   if (at.i < g.forward.sizes.q_tokens) numbers_of<float>(g, at) = row;
 }

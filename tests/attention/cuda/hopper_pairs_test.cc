@@ -1,0 +1,199 @@
+// Kernels for Hopper that look at pairs (documents, alibi, tensors, softcap, dropout), and rows of
+// any width, against cuda_simple and the CPU.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cephalo/core/format.h"
+#include "cephalo/core/random.h"
+#include "tests/attention/cuda/pass.h"
+
+namespace cephalo {
+namespace {
+
+using namespace testing;  // NOLINT: passes and their numbers are what this is about
+
+// Stretches of several lengths, each with an id of its own.
+Tensor ids_in_stretches(const Shape& shape, std::uint64_t seed, std::int64_t step) {
+  Tensor ids = Tensor::zeros(shape, DType::i64);
+  TorchGenerator generator(seed);
+  const dim_t tokens = shape[shape.rank() - 1];
+  for (dim_t n = 0, left = 0, id = 0; n < ids.numel(); ++n, --left) {
+    if (n % tokens == 0) left = id = 0;
+    if (left == 0) {
+      left = generator.randint(1, tokens / 3 + 2);
+      id += step;
+    }
+    ids.mutable_data_as<std::int64_t>()[n] = id;
+  }
+  return ids;
+}
+
+Tensor some_of(const Shape& shape, std::uint64_t seed, double share) {
+  Tensor flags = Tensor::zeros(shape, DType::u8);
+  const Tensor numbers = normal(shape, seed);
+  for (dim_t n = 0; n < flags.numel(); ++n) {
+    flags.mutable_data_as<std::uint8_t>()[n] =
+        numbers.data_as<float>()[n] < static_cast<float>(share) ? 1 : 0;
+  }
+  return flags;
+}
+
+struct NamedMask {
+  std::string name;
+  Mask mask;
+};
+
+// Every part that positions do not say, alone and with others.
+std::vector<NamedMask> masks_by_content(const Pass::Sizes& s) {
+  static std::vector<Tensor> owned;  // documents and tensors are borrowed
+  const auto own = [](Tensor&& t) -> const Tensor& {
+    owned.reserve(4096);
+    owned.push_back(std::move(t));
+    return owned.back();
+  };
+  const Tensor& kv_ids = own(ids_in_stretches({s.kv_tokens}, 5, 1));
+  Tensor q_ids = Tensor::zeros({s.q_tokens}, DType::i64);
+  for (dim_t i = 0; i < s.q_tokens; ++i) {
+    q_ids.set({i}, kv_ids.at({i * s.kv_tokens / s.q_tokens}));
+  }
+  const Tensor& queries = own(std::move(q_ids));
+  const Tensor& mixed_q = own(ids_in_stretches({s.batch, s.q_tokens}, 6, -7));
+  Tensor odd = Tensor::zeros({s.batch, s.kv_tokens}, DType::i64);
+  for (dim_t n = 0; n < odd.numel(); ++n) odd.mutable_data_as<std::int64_t>()[n] = n % 5 - 1;
+  Tensor odd_q = Tensor::zeros({s.batch, s.q_tokens}, DType::i64);
+  for (dim_t n = 0; n < odd_q.numel(); ++n) odd_q.mutable_data_as<std::int64_t>()[n] = n % 3 - 1;
+  const Tensor& interleaved = own(std::move(odd));
+  const Tensor& interleaved_q = own(std::move(odd_q));
+  const Tensor& kept = own(some_of({s.batch, 1, s.q_tokens, s.kv_tokens}, 7, 0.3));
+  const Tensor& dropped = own(some_of({1, s.kv_tokens}, 8, -0.5));
+  const Tensor& added = own(normal({1, s.heads, s.q_tokens, s.kv_tokens}, 9));
+  const Tensor& narrow = own(normal({s.batch, 1, 1, s.kv_tokens}, 10, DType::bf16));
+  Tensor low = normal({s.q_tokens, s.kv_tokens}, 11);
+  for (dim_t n = 0; n < low.numel(); n += 3) {
+    low.mutable_data_as<float>()[n] = n % 2 == 0 ? -3.4e38F : -INFINITY;
+  }
+  const Tensor& lowest = own(std::move(low));
+  std::vector<float> slopes;
+  for (dim_t h = 0; h < s.heads; ++h) slopes.push_back(0.5F / static_cast<float>(h + 1));
+  std::vector<dim_t> kv_len(static_cast<std::size_t>(s.batch), s.kv_tokens - s.kv_tokens / 4);
+  return {{"documents", documents(queries, kv_ids)},
+          {"documents & causal", documents(queries, kv_ids) & causal()},
+          {"documents in no order", documents(interleaved_q, interleaved) & window(90, 40)},
+          {"no document in common", documents(mixed_q, interleaved)},
+          {"alibi", alibi(slopes) & causal()},
+          {"alibi both ways", alibi(slopes) & lengths(kv_len)},
+          {"keep", keep(kept)},
+          {"drop", drop(dropped) & causal()},
+          {"bias", bias(added)},
+          {"bias, 16 bits, broadcast", bias(narrow) & causal()},
+          {"bias of -inf and the lowest", bias(lowest)},
+          {"all", documents(queries, kv_ids) & alibi(slopes) & keep(kept) & bias(added) &
+                      bias(narrow) & window(150, 20) & lengths(kv_len)}};
+}
+
+TEST_F(HopperTest, every_mask_by_content_agrees_with_cuda_simple) {
+  const Pass::Sizes sizes[] = {{2, 4, 2, 97, 97, 64},
+                               {1, 2, 1, 257, 130, 128},
+                               {2, 2, 2, 97, 257, 128},
+                               {1, 2, 1, 515, 515, 64}};
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const Pass::Sizes& s : sizes) {
+      const Pass pass(s, dtype);
+      for (const NamedMask& m : masks_by_content(s)) {
+        SCOPED_TRACE(format_text("{} width {} tokens {}/{} {}", name(dtype), s.width, s.q_tokens,
+                                 s.kv_tokens, m.name));
+        const PassNumbers expected = pass.run(Engine::cuda_simple, m.mask);
+        expect_near(pass.run(Engine::cuda, m.mask), expected, dtype);
+        expect_near(pass.run(Engine::cuda, m.mask, false), expected, dtype);
+      }
+    }
+  }
+}
+
+TEST_F(HopperTest, softcap_and_dropout_agree_with_cuda_simple) {
+  const Pass::Sizes s{2, 4, 2, 200, 333, 128};
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Pass pass(s, dtype);
+    for (const AttendOptions& options :
+         {AttendOptions{.softcap = 2.0}, AttendOptions{.dropout = 0.3, .seed = 11},
+          AttendOptions{.softcap = 30.0, .dropout = 0.1, .seed = 5}}) {
+      for (const Mask& mask : {Mask(), causal() & lengths({333, 250}, {200, 120})}) {
+        SCOPED_TRACE(format_text("{} softcap {} dropout {} {}", name(dtype),
+                                 options.softcap.value_or(0), options.dropout, mask.to_string()));
+        const PassNumbers expected = pass.run(Engine::cuda_simple, mask, true, options);
+        expect_near(pass.run(Engine::cuda, mask, true, options), expected, dtype);
+      }
+    }
+  }
+}
+
+// The numbers are the CPU's: other draws would drop other weights, and the results have nothing in
+// common.
+TEST_F(HopperTest, dropout_drops_what_the_cpu_drops) {
+  for (const dim_t width : {64, 128}) {
+    const Pass pass({2, 2, 1, 150, 270, width}, DType::bf16);
+    const AttendOptions options{.dropout = 0.5, .seed = 0x123456789ABCDEF};
+    const Tensor q = Tensor::copy(pass.q, DType::f32), k = Tensor::copy(pass.k, DType::f32),
+                 v = Tensor::copy(pass.v, DType::f32);
+    const AttendResult expected = attend(q, k, v, causal(), options);
+    const PassNumbers ours = pass.run(Engine::cuda, causal(), true, options);
+    EXPECT_LE(relative_difference(ours.context, expected.context), 8e-3);
+  }
+}
+
+TEST_F(HopperTest, rows_of_any_width_agree_with_cuda_simple) {
+  const std::pair<dim_t, dim_t> widths[] = {{1, 1},   {7, 40},   {40, 40},  {48, 64}, {80, 80},
+                                            {96, 96}, {64, 128}, {128, 24}, {72, 9},  {128, 64}};
+  for (const auto& [width, v_width] : widths) {
+    const Pass::Sizes s{2, 4, 2, 130, 150, width, v_width};
+    const Pass pass(s, DType::bf16);
+    for (const NamedMask& m : masks_by_content(s)) {
+      if (m.name != "all" && m.name != "alibi") continue;
+      for (const Mask& mask : {Mask(), causal(), m.mask}) {
+        SCOPED_TRACE(format_text("width {}/{} {}", width, v_width, mask.to_string()));
+        const PassNumbers expected = pass.run(Engine::cuda_simple, mask);
+        expect_near(pass.run(Engine::cuda, mask), expected, DType::bf16);
+      }
+    }
+  }
+}
+
+TEST_F(HopperTest, nan_that_a_tensor_or_a_document_hides_reaches_nothing) {
+  const Pass::Sizes s{1, 2, 1, 200, 300, 128};
+  Tensor dropped = Tensor::zeros({1, 300}, DType::boolean);
+  Tensor q_ids = Tensor::zeros({200}, DType::i64), kv_ids = Tensor::zeros({300}, DType::i64);
+  Pass dirty(s, DType::bf16);
+  for (const dim_t j : {3, 100, 101, 250}) {
+    dropped.set({0, j}, 1.0);
+    kv_ids.set({j}, 7);
+    dirty.k.mutable_view()[0][0][j].fill(kNan);
+    dirty.v.mutable_view()[0][0][j].fill(kNan);
+  }
+  const Pass clean(s, DType::bf16);
+  for (const Mask& mask : {drop(dropped), documents(q_ids, kv_ids) & causal()}) {
+    const PassNumbers ours = dirty.run(Engine::cuda, mask);
+    EXPECT_TRUE(all_finite(ours.context) && all_finite(ours.dq) && all_finite(ours.dk));
+    EXPECT_TRUE(all_zero(ours.dk[0][0][100]) && all_zero(ours.dv[0][0][3]));
+    expect_near(ours, clean.run(Engine::cuda, mask), DType::bf16);
+  }
+}
+
+// 1,100 tokens in documents of all lengths, and in none that follow each other: turns are counted
+// by tiles that see a block at all.
+TEST_F(HopperTest, gradients_under_documents_have_the_same_bits_every_time) {
+  const Pass::Sizes s{2, 4, 2, 1100, 1100, 128};
+  const Pass pass(s, DType::bf16);
+  const AttendOptions options{.softcap = 20.0, .dropout = 0.1, .seed = 3};
+  for (const NamedMask& m : masks_by_content(s)) {
+    const PassNumbers first = pass.run(Engine::cuda, m.mask, true, options);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      ASSERT_TRUE(same_numbers(pass.run(Engine::cuda, m.mask, true, options), first)) << m.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cephalo

@@ -1,0 +1,107 @@
+// One pass on the GPU, and how far two of them are apart.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cephalo/attention/attend_backward.h"
+#include "cephalo/attention/plan.h"
+#include "tests/support/engine_calls.h"
+#include "tests/support/tensors.h"
+
+namespace cephalo::testing {
+
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+inline Tensor there(const TensorView& t) {
+  return Tensor::copy(t, kGpu);
+}
+inline Tensor back(const Tensor& t) {
+  return Tensor::copy(t, Device{});
+}
+
+// ‖a − b‖ / ‖b‖ over what is finite in both; infinity where only one of them is.
+inline double relative_difference(const TensorView& a, const TensorView& b) {
+  const Tensor x = Tensor::copy(a, DType::f64), y = Tensor::copy(b, DType::f64);
+  double difference = 0.0, size = 1e-30;
+  for (dim_t n = 0; n < x.numel(); ++n) {
+    const double left = x.data_as<double>()[n], right = y.data_as<double>()[n];
+    if (std::isfinite(left) != std::isfinite(right)) return INFINITY;
+    if (!std::isfinite(left)) continue;
+    difference += (left - right) * (left - right);
+    size += right * right;
+  }
+  return std::sqrt(difference / size);
+}
+
+struct PassNumbers {
+  Tensor context, lse, dq, dk, dv;
+  std::vector<Tensor> dbias;
+};
+
+// One pass, all of it on the GPU, in host memory afterwards.
+struct Pass {
+  struct Sizes {
+    dim_t batch, heads, kv_heads, q_tokens, kv_tokens, width;
+    dim_t v_width = 0;  // 0: the same
+    dim_t columns_of_v() const { return v_width == 0 ? width : v_width; }
+  };
+  Pass(const Sizes& s, DType dtype, std::uint64_t seed = 1)
+      : q(normal({s.batch, s.heads, s.q_tokens, s.width}, seed, dtype)),
+        k(normal({s.batch, s.kv_heads, s.kv_tokens, s.width}, seed + 1, dtype)),
+        v(normal({s.batch, s.kv_heads, s.kv_tokens, s.columns_of_v()}, seed + 2, dtype)),
+        dcontext(normal({s.batch, s.heads, s.q_tokens, s.columns_of_v()}, seed + 3, dtype)),
+        dlse(normal({s.batch, s.heads, s.q_tokens}, seed + 4)) {}
+
+  PassNumbers run(Engine engine, const Mask& mask, bool deterministic = true,
+                  AttendOptions options = {}) const {
+    options.return_lse = true;
+    options.engine = engine;
+    options.deterministic = deterministic;
+    const Mask moved = mask_on_gpu(mask);
+    const Tensor gq = there(q), gk = there(k), gv = there(v);
+    const AttendResult r = attend(gq, gk, gv, moved, options);
+    const Tensor gdcontext = there(dcontext), gdlse = there(dlse);
+    const AttendGradients g =
+        attend_backward({r.context, r.lse, gdcontext, gdlse}, gq, gk, gv, moved, options, true);
+    PassNumbers numbers{back(r.context), back(r.lse), back(g.dq), back(g.dk), back(g.dv), {}};
+    for (const Tensor& dbias : g.dbias) numbers.dbias.push_back(back(dbias));
+    return numbers;
+  }
+
+  Tensor q, k, v, dcontext, dlse;
+};
+
+inline bool same_numbers(const PassNumbers& a, const PassNumbers& b) {
+  return same_bits(a.context, b.context) && same_bits(a.lse, b.lse) && same_bits(a.dq, b.dq) &&
+         same_bits(a.dk, b.dk) && same_bits(a.dv, b.dv);
+}
+
+// Weights and their gradients are rounded to 16 bits before they are multiplied.
+inline void expect_near(const PassNumbers& ours, const PassNumbers& expected, DType dtype) {
+  const double bound = dtype == DType::bf16 ? 8e-3 : 2e-3;
+  EXPECT_LE(relative_difference(ours.context, expected.context), bound);
+  EXPECT_LE(relative_difference(ours.lse, expected.lse), 1e-5);
+  EXPECT_LE(relative_difference(ours.dq, expected.dq), bound);
+  EXPECT_LE(relative_difference(ours.dk, expected.dk), bound);
+  EXPECT_LE(relative_difference(ours.dv, expected.dv), bound);
+  ASSERT_EQ(ours.dbias.size(), expected.dbias.size());
+  for (std::size_t n = 0; n < ours.dbias.size(); ++n) {
+    EXPECT_LE(relative_difference(ours.dbias[n], expected.dbias[n]), bound);
+  }
+}
+
+class HopperTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!testing::has_gpu()) GTEST_SKIP() << "there is no GPU";
+    const Tensor q = there(normal({1, 1, 1, 64}, 1, DType::bf16));
+    const Plan made = plan(q, q, q);
+    if (made.engine != Engine::cuda) GTEST_SKIP() << made.to_string();
+  }
+};
+
+}  // namespace cephalo::testing
