@@ -115,6 +115,9 @@ class Mask:
     def converted(self, name, arguments):
         if name in ("causal", "window"):
             return [ctypes.c_int64(number) for number in arguments]
+        if isinstance(arguments[0], Tensor):  # of a GPU
+            self.arrays.append(arguments[0])
+            return [ctypes.byref(arguments[0])]
         array = np.ascontiguousarray(arguments[0])
         self.arrays.append(array)
         pointer, count = ctypes.c_void_p(array.ctypes.data), ctypes.c_int64(array.size)

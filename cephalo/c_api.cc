@@ -160,7 +160,7 @@ cephalo_status cephalo_attend(const cephalo_tensor* q, const cephalo_tensor* k,
     const MutableTensorView context = view_of(context_out, kFunction, "context_out", device);
     const MutableTensorView lse = view_or_empty(lse_out, kFunction, "lse_out", device);
     check_attend_outputs(q_view, v_view, context, lse_out == nullptr ? nullptr : &lse);
-    attend_into({context, lse}, q_view, k_view, v_view, mask_or_none(mask),
+    attend_into({context, lse}, q_view, k_view, v_view, MaskOn(mask, device).mask(),
                 options_of(options, kFunction));
   });
 }

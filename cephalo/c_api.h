@@ -110,7 +110,7 @@ typedef struct cephalo_attend_options {
   uint64_t seed;    // of dropout
   int32_t engine;   // CEPHALO_ENGINE_AUTO …
   int32_t threads;  // 0: as set by cephalo_set_threads
-  int32_t device;   // CEPHALO_HOST …: where all tensors of the call lie
+  int32_t device;   // CEPHALO_HOST …: where all tensors of the call lie, the mask's too
   // On a GPU: 1: gradients may differ in their last bits from call to call
   int32_t any_order;
   void* stream;  // on a GPU: the cudaStream_t that the call goes into, without waiting for it

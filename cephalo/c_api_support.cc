@@ -105,6 +105,15 @@ MutableTensorView view_or_empty(const cephalo_tensor* t, const char* function, c
   return t == nullptr ? MutableTensorView() : view_of(t, function, argument, device);
 }
 
+MaskOn::MaskOn(const cephalo_mask* mask, Device device) : given_(mask_or_none(mask)) {
+  if (device.is_host() || given_.tensors.empty()) return;
+  moved_ = given_;
+  for (MaskTensor& part : moved_->tensors) {
+    const TensorView& t = part.view;
+    part.view = TensorView(t.data(), t.dtype(), t.shape(), t.strides(), device);
+  }
+}
+
 const Mask& mask_or_none(const cephalo_mask* mask) {
   static const Mask none;
   return mask == nullptr ? none : mask->mask;

@@ -3,6 +3,7 @@
 // What the files of the C interface share: exceptions become status codes, structs become views.
 #include <exception>
 #include <new>
+#include <optional>
 
 #include "cephalo/attention/attend.h"
 #include "cephalo/attention/layer/multi_head.h"
@@ -57,6 +58,17 @@ MutableTensorView view_or_empty(const cephalo_tensor* t, const char* function, c
                                 Device device = {});
 Device device_of(const cephalo_attend_options* options, const char* function);
 const Mask& mask_or_none(const cephalo_mask* mask);
+
+// The same for a call whose tensors are on a device: those of the mask are there too.
+class MaskOn {
+ public:
+  MaskOn(const cephalo_mask* mask, Device device);
+  const Mask& mask() const { return moved_ ? *moved_ : given_; }
+
+ private:
+  const Mask& given_;
+  std::optional<Mask> moved_;
+};
 AttendOptions options_of(const cephalo_attend_options* options, const char* function);
 
 void check_output(const MutableTensorView& out, const Shape& shape, DType dtype,

@@ -51,7 +51,7 @@ cephalo_status cephalo_attend_backward(const cephalo_tensor* q, const cephalo_te
     check_output(out.dq, q_view.shape(), q_view.dtype(), kFunction, "dq_out");
     check_output(out.dk, k_view.shape(), k_view.dtype(), kFunction, "dk_out");
     check_output(out.dv, v_view.shape(), v_view.dtype(), kFunction, "dv_out");
-    attend_backward_into(out, pass, q_view, k_view, v_view, mask_or_none(mask),
+    attend_backward_into(out, pass, q_view, k_view, v_view, MaskOn(mask, device).mask(),
                          options_of(options, kFunction));
   });
 }
