@@ -21,5 +21,5 @@ int main() {
     }
   }
   std::nth_element(micros.begin(), micros.begin() + 500, micros.end());
-  std::fputs(format_text("{:.2f}\n", micros[500]).c_str(), stdout);
+  std::fputs(cephalo::format_text("{:.2f}\n", micros[500]).c_str(), stdout);
 }

@@ -10,7 +10,6 @@ namespace {
 
 using kernels::cuda::BackwardBoxes;
 using kernels::cuda::HopperBackward;
-using kernels::cuda::Instance;
 using kernels::cuda::kDqBlock;
 using kernels::cuda::LooksAt;
 

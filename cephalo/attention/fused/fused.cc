@@ -111,7 +111,7 @@ class FusedAttention {
     const dim_t q_tiles = static_cast<dim_t>(tiles_.size());
     const dim_t pairs = p_.q.dim(0) * p_.k.dim(1) * ((group_ + heads - 1) / heads);
     // Enough pieces for every thread; how tiles are grouped never changes their bits.
-    const dim_t wanted = (4 * threads() + pairs - 1) / std::max<dim_t>(1, pairs);
+    const dim_t wanted = (dim_t{4} * threads() + pairs - 1) / std::max<dim_t>(1, pairs);
     const dim_t most = std::max<dim_t>(1, tiles_per_item() / heads);
     const dim_t fewest = std::max<dim_t>(1, most / 4);
     const dim_t per_item =
