@@ -11,7 +11,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MU
 
 def test_the_document_is_right():
     blocks = BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     names = {}
     for code, said in blocks:
         printed = io.StringIO()
