@@ -13,6 +13,8 @@
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/exchange.h"
 #include "bindings/arrays/refusals.h"
+#include "cephalo/core/allocator.h"
+#include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
 
 namespace cephalo::python {
@@ -82,20 +84,42 @@ struct Layout {
   DType dtype;
   Shape shape;
   Strides strides;
+  Device device;
 };
+
+// The device of DLPack's numbers, where this build computes on it.
+std::optional<Device> gpu_of(const nb::dlpack::dltensor& tensor) {
+  const auto [type, id] = tensor.device;
+  constexpr int kIndices = 256;
+  if (type != nb::device::cuda::value || id < 0 || id >= kIndices) return std::nullopt;
+  const Device device{DeviceKind::cuda, static_cast<std::uint8_t>(id)};
+  try {
+    allocator_of(device);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return device;
+}
 
 // Of an array that was imported: what it is, or why it is not taken.
 Layout layout_of(const nb::dlpack::dltensor& tensor, nb::handle source, const std::string& who,
-                 std::optional<DType> dtype) {
-  const auto device = tensor.device;
-  if (!is_on_cpu(device.device_type)) refuse_device(who, device.device_type, device.device_id);
+                 std::optional<DType> dtype, bool on_gpu) {
+  std::optional<Device> device;
+  if (on_gpu) device = gpu_of(tensor);
+  if (!device && !is_on_cpu(tensor.device.device_type)) {
+    refuse_device(who, tensor.device.device_type, tensor.device.device_id);
+  }
   if (!dtype) refuse_dtype(source, who);
   if (tensor.ndim > kMaxRank) {
     throw nb::value_error(
         format_text("{} has {} dimensions; at most {} are supported", who, tensor.ndim, kMaxRank)
             .c_str());
   }
-  Layout layout{static_cast<std::byte*>(tensor.data) + tensor.byte_offset, *dtype, {}, {}};
+  Layout layout{static_cast<std::byte*>(tensor.data) + tensor.byte_offset,
+                *dtype,
+                {},
+                {},
+                device.value_or(Device{})};
   if (reinterpret_cast<std::uintptr_t>(layout.data) % item_size(*dtype) != 0) {
     throw nb::value_error(
         format_text("{} is {} at an address that is not a multiple of {}; pass a copy", who,
@@ -153,7 +177,7 @@ bool take_memory(nb::handle source, Kind kind, Array& array) {
 
 // Array: nb::ndarray<nb::ro> to read, nb::ndarray<> to write.
 template <typename Array>
-Layout import_array(nb::handle source, Kind kind, const std::string& who, bool unsigned_too,
+Layout import_array(nb::handle source, Kind kind, const std::string& who, const Taken& taken,
                     Memory<Array>& memory) {
   constexpr bool kToWrite = !Array::ReadOnly;
   if (kind == Kind::numpy) refuse_masked_array(source, who);
@@ -163,16 +187,18 @@ Layout import_array(nb::handle source, Kind kind, const std::string& who, bool u
     if (memory.tensor != nullptr) {
       if (kToWrite && memory.tensor->is_read_only()) refuse_read_only(who);
       const nb::dlpack::dltensor& tensor = memory.tensor->tensor;
-      return layout_of(tensor, source, who, dtype_of(tensor.dtype, unsigned_too));
+      return layout_of(tensor, source, who, dtype_of(tensor.dtype, taken.unsigned_too),
+                       taken.on_gpu);
     }
   }
   if (take_memory(source, kind, memory.array)) {
     return layout_of(described(memory.array), source, who,
-                     dtype_of(memory.array.dtype(), unsigned_too));
+                     dtype_of(memory.array.dtype(), taken.unsigned_too),
+                     taken.on_gpu && kind == Kind::torch);
   }
   if (kind == Kind::numpy && is_numpy_bfloat16(source) &&
       nb::try_cast(source.attr("view")("uint16"), memory.array)) {
-    return layout_of(described(memory.array), source, who, DType::bf16);
+    return layout_of(described(memory.array), source, who, DType::bf16, false);
   }
   refuse(source, who, kToWrite);
 }
@@ -209,9 +235,9 @@ struct Exported {
 template <typename... Framework>
 nb::object export_as(const TensorView& view, nb::handle owner, nb::dlpack::dtype dtype) {
   const Exported layout(view);
-  nb::ndarray<Framework...> array(const_cast<void*>(view.data()),
-                                  static_cast<std::size_t>(view.rank()), layout.shape.data(), owner,
-                                  layout.strides.data(), dtype);
+  nb::ndarray<Framework...> array(
+      const_cast<void*>(view.data()), static_cast<std::size_t>(view.rank()), layout.shape.data(),
+      owner, layout.strides.data(), dtype, dlpack_device(view.device()), view.device().index);
   return nb::cast(array, nb::rv_policy::reference);
 }
 
@@ -248,24 +274,27 @@ Kind kind_of(nb::handle array) {
 }
 
 ArrayIn::ArrayIn(nb::handle array, const char* function, const char* name)
-    : ArrayIn(array, function, name, false) {}
+    : ArrayIn(array, format_text("{}: {}", function, name), Taken{}) {}
 
 ArrayIn ArrayIn::mask(nb::handle array, const char* function) {
-  return {array, function, "t", true};
+  return {array, format_text("{}: t", function), {.unsigned_too = true, .on_gpu = true}};
 }
 
-ArrayIn::ArrayIn(nb::handle array, const char* function, const char* name, bool unsigned_too)
+ArrayIn ArrayIn::anywhere(nb::handle array, const char* function, const char* name) {
+  return {array, format_text("{}: {}", function, name), {.on_gpu = true}};
+}
+
+ArrayIn::ArrayIn(nb::handle array, const std::string& who, const Taken& taken)
     : source_(nb::borrow(array)), kind_(kind_of(array)) {
-  const Layout layout =
-      import_array(array, kind_, format_text("{}: {}", function, name), unsigned_too, memory_);
-  view_ = {layout.data, layout.dtype, layout.shape, layout.strides};
+  const Layout layout = import_array(array, kind_, who, taken, memory_);
+  view_ = {layout.data, layout.dtype, layout.shape, layout.strides, layout.device};
 }
 
-ArrayOut::ArrayOut(nb::handle array, const char* function, const char* name)
+ArrayOut::ArrayOut(nb::handle array, const char* function, const char* name, const Taken& taken)
     : source_(nb::borrow(array)) {
   const std::string who = format_text("{}: {}", function, name);
-  const Layout layout = import_array(array, kind_of(array), who, false, memory_);
-  view_ = {layout.data, layout.dtype, layout.shape, layout.strides};
+  const Layout layout = import_array(array, kind_of(array), who, taken, memory_);
+  view_ = {layout.data, layout.dtype, layout.shape, layout.strides, layout.device};
   if (may_overlap(view_)) {
     throw nb::value_error(
         format_text("{} has elements that share memory (shape {}, strides {}): what is written to "
@@ -273,6 +302,14 @@ ArrayOut::ArrayOut(nb::handle array, const char* function, const char* name)
                     who, to_tuple_string(view_.shape()), to_tuple_string(view_.strides()))
             .c_str());
   }
+}
+
+void* stream_for(Device device) {
+  if (device.is_host()) return nullptr;
+  if (const auto stream = stream_by_exchange(device)) return *stream;
+  const nb::object current = nb::module_::import_("torch.cuda").attr("current_stream");
+  const auto stream = nb::cast<std::uintptr_t>(current(device.index).attr("cuda_stream"));
+  return reinterpret_cast<void*>(stream);  // NOLINT: a handle, passed on
 }
 
 AnyArray to_python(Tensor&& tensor, Kind kind) {

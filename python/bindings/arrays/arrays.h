@@ -31,6 +31,11 @@ struct Memory {
   std::shared_ptr<ManagedTensor> tensor;
 };
 
+// What is taken besides the usual: unsigned integers, memory of a GPU.
+struct Taken {
+  bool unsigned_too = false, on_gpu = false;
+};
+
 // An argument that is an array, looked at where it lies: DLPack, else the buffer protocol. It keeps
 // the memory alive, and NumPy and buffers from being resized. An array that cannot be taken is a
 // TypeError that names function, argument and what is wrong with it.
@@ -40,13 +45,15 @@ class ArrayIn {
   ArrayIn(nb::handle array, const char* function, const char* name);
   // The same for keep and drop, which ask of integers only whether they are zero.
   static ArrayIn mask(nb::handle array, const char* function);
+  // PyTorch's may be on a GPU that this build computes on; the others' are refused there.
+  static ArrayIn anywhere(nb::handle array, const char* function, const char* name);
 
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }  // NOLINT: it stands for what it looks at
   Kind kind() const { return kind_; }
 
  private:
-  ArrayIn(nb::handle array, const char* function, const char* name, bool unsigned_too);
+  ArrayIn(nb::handle array, const std::string& who, const Taken& taken);
 
   nb::object source_;
   Memory<nb::ndarray<nb::ro>> memory_;
@@ -57,7 +64,7 @@ class ArrayIn {
 // Memory of the caller's to write to (out=), refused like an argument; a read-only one too.
 class ArrayOut {
  public:
-  ArrayOut(nb::handle array, const char* function, const char* name);
+  ArrayOut(nb::handle array, const char* function, const char* name, const Taken& taken = {});
   const MutableTensorView& view() const { return view_; }
 
  private:
@@ -65,6 +72,9 @@ class ArrayOut {
   Memory<nb::ndarray<>> memory_;
   MutableTensorView view_;
 };
+
+// The stream that PyTorch would queue work on now, for tensors of a GPU; null for the host's.
+void* stream_for(Device device);
 
 // A result becomes an array of the caller's kind over the same memory. bfloat16 for NumPy is that
 // of ml_dtypes, without which there would be no such array to begin with.

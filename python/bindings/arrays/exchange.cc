@@ -16,7 +16,7 @@ struct ExchangeTable {
   int (*from_python)(void* object, ManagedTensor** out);
   int (*to_python)(ManagedTensor* tensor, void** object);
   void* borrow_from_python;
-  void* current_stream;
+  int (*current_stream)(std::int32_t device_type, std::int32_t device_id, void** stream);
 };
 
 constexpr std::uint32_t kMajor = 1;
@@ -56,6 +56,20 @@ std::shared_ptr<ManagedTensor> import_by_exchange(nb::handle tensor) {
           }};
 }
 
+int dlpack_device(Device device) {
+  return device.is_host() ? nb::device::cpu::value : nb::device::cuda::value;
+}
+
+std::optional<void*> stream_by_exchange(Device device) {
+  const ExchangeTable* table = last_seen;
+  if (table == nullptr || table->current_stream == nullptr) return std::nullopt;
+  void* stream = nullptr;
+  if (table->current_stream(dlpack_device(device), device.index, &stream) != 0) {
+    throw nb::python_error();
+  }
+  return stream;
+}
+
 nb::object export_by_exchange(Tensor& tensor, nb::dlpack::dtype dtype) {
   const ExchangeTable* table = last_seen;
   if (table == nullptr) return {};
@@ -72,7 +86,7 @@ nb::object export_by_exchange(Tensor& tensor, nb::dlpack::dtype dtype) {
       0,           {}};
   nb::dlpack::dltensor& described = owned->managed.tensor;
   described.data = const_cast<void*>(view.data());
-  described.device.device_type = nb::device::cpu::value;
+  described.device = {dlpack_device(view.device()), view.device().index};
   described.ndim = view.rank();
   described.dtype = dtype;
   described.shape = owned->shape.data();

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "cephalo/core/tensor.h"
 
@@ -24,6 +25,12 @@ struct ManagedTensor {
 
 // The tensor, for as long as somebody holds it; null when its type has no such table or refuses.
 std::shared_ptr<ManagedTensor> import_by_exchange(nanobind::handle tensor);
+
+// The stream that tensors of the kind that came in last are computed on; nothing when none did.
+std::optional<void*> stream_by_exchange(Device device);
+
+// DLPack's number of a device's kind.
+int dlpack_device(Device device);
 
 // The same way back, to the kind of tensor that came in last; an invalid object when none did.
 nanobind::object export_by_exchange(Tensor& tensor, nanobind::dlpack::dtype dtype);

@@ -7,6 +7,7 @@
 
 #include "bindings/arrays/gil.h"
 #include "bindings/bindings.h"
+#include "cephalo/core/allocator.h"
 
 namespace cephalo::python {
 namespace {
@@ -21,8 +22,8 @@ class KeysAndValues {
       return;
     }
     if (!v) throw nb::type_error("attend: v is missing");
-    k_ = ArrayIn(k, "attend", "k");
-    v_ = ArrayIn(*v, "attend", "v");
+    k_ = ArrayIn::anywhere(k, "attend", "k");
+    v_ = ArrayIn::anywhere(*v, "attend", "v");
   }
 
   AttendResult attend(const TensorView& q, const Mask& mask, const AttendOptions& options) const {
@@ -68,7 +69,8 @@ AttendResult compute_into(const MutableTensorView& out, const TensorView& q,
   AttendResult result;
   if (options.return_lse) {
     const DType wide = compute_type(q.dtype());
-    result.lse = Tensor::empty(lse_shape(q), wide);
+    const UseStream use(options.stream);
+    result.lse = Tensor::empty(lse_shape(q), wide, q.device());
     kv.attend_into({out, result.lse.mutable_view()}, q, mask, options);
   } else {
     kv.attend_into({out}, q, mask, options);
@@ -100,14 +102,15 @@ AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional
   options.return_scores = tap_of(return_scores);
   options.engine = engine_of(engine, "attend");
   options.require = required_engine(require, "attend");
-  const ArrayIn queries(q, "attend", "q");
+  const ArrayIn queries = ArrayIn::anywhere(q, "attend", "q");
   const KeysAndValues kv(k, v);
+  options.stream = stream_for(queries.view().device());
   const Mask& parts = mask_of(mask, "attend");
   if (!out) {
     AttendResult result = compute(queries, kv, parts, options);
     return nb::borrow<AnyArray>(as_python(std::move(result), options, queries.kind(), out));
   }
-  const ArrayOut memory(*out, "attend", "out");
+  const ArrayOut memory(*out, "attend", "out", {.on_gpu = true});
   AttendResult result = compute_into(memory.view(), queries, kv, parts, options);
   return nb::borrow<AnyArray>(as_python(std::move(result), options, queries.kind(), out));
 }
@@ -140,11 +143,12 @@ void bind_attend(nb::module_& m) {
 q: [batch, num_heads, q_tokens, head_dim]
 k: [batch, num_kv_heads, kv_tokens, head_dim], or a KVCache (then without v)
 v: [batch, num_kv_heads, kv_tokens, v_dim]
-or all of rank 3 (no batch) or 2 (one head); any strides; nothing is copied.
+or all of rank 3 (no batch) or 2 (one head); any strides; nothing is copied. PyTorch's tensors may be on
+a GPU, in builds with CUDA: the call is then queued on PyTorch's current stream.
 
 Returns context [batch, num_heads, q_tokens, v_dim], an array of q's kind; if you ask for more, the named
 tuple (context, lse, weights, scores), with None for what you did not ask for. return_scores: "scaled",
-"softcapped" or "masked". engine: "auto", "reference" or "fused"; require: an error unless that one
+"softcapped" or "masked". engine: "auto", "reference" or "fused", on a GPU "cuda" or "cuda_simple"; require: an error unless that one
 runs. out: your own array for context.)");
 }
 

@@ -22,14 +22,15 @@ AnyArray backward_python(const AnyArray& q, const AnyArray& k, const AnyArray& v
   AttendOptions options = attend_options(scale, softcap, dropout, seed, threads);
   options.engine = engine_of(engine, kName);
   options.require = required_engine(require, kName);
-  const ArrayIn queries(q, kName, "q");
-  const ArrayIn keys(k, kName, "k");
-  const ArrayIn values(v, kName, "v");
-  const ArrayIn forward(context, kName, "context");
-  const ArrayIn sums(lse, kName, "lse");
-  const ArrayIn back(dcontext, kName, "dcontext");
-  const ArrayIn back_of_sums = dlse ? ArrayIn(*dlse, kName, "dlse") : ArrayIn();
+  const ArrayIn queries = ArrayIn::anywhere(q, kName, "q");
+  const ArrayIn keys = ArrayIn::anywhere(k, kName, "k");
+  const ArrayIn values = ArrayIn::anywhere(v, kName, "v");
+  const ArrayIn forward = ArrayIn::anywhere(context, kName, "context");
+  const ArrayIn sums = ArrayIn::anywhere(lse, kName, "lse");
+  const ArrayIn back = ArrayIn::anywhere(dcontext, kName, "dcontext");
+  const ArrayIn back_of_sums = dlse ? ArrayIn::anywhere(*dlse, kName, "dlse") : ArrayIn();
   const Mask& parts = mask_of(mask, kName);
+  options.stream = stream_for(queries.view().device());
   AttendGradients found;
   {
     const WithoutGil released;

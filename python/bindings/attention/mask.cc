@@ -111,7 +111,8 @@ void bind_arrays_of_masks(nb::module_& m) {
   m.def(
       "bias",
       [](const AnyArray& t) {
-        return looking_at([](const TensorView& v) { return bias(v); }, ArrayIn(t, "bias", "t"));
+        return looking_at([](const TensorView& v) { return bias(v); },
+                          ArrayIn::anywhere(t, "bias", "t"));
       },
       "t"_a, "Adds t to the scores; -inf hides. float32 or q's type, shapes as in keep.");
 }

@@ -24,8 +24,8 @@ Plan plan_python(const AnyArray& q, const AnyArray& k, const AnyArray& v, const 
   options.return_scores = tap_of(return_scores);
   options.engine = engine_of(engine, "plan");
   options.require = required_engine(require, "plan");
-  return plan(ArrayIn(q, "plan", "q"), ArrayIn(k, "plan", "k"), ArrayIn(v, "plan", "v"),
-              mask_of(mask, "plan"), options);
+  return plan(ArrayIn::anywhere(q, "plan", "q"), ArrayIn::anywhere(k, "plan", "k"),
+              ArrayIn::anywhere(v, "plan", "v"), mask_of(mask, "plan"), options);
 }
 
 std::vector<std::pair<std::string, std::string>> refusals(const Plan& plan) {

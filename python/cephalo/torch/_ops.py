@@ -31,11 +31,13 @@ def _number(seed):
 
 
 @torch.library.impl(_LIBRARY, "attend", "CPU")
+@torch.library.impl(_LIBRARY, "attend", "CUDA")
 def _attend(q, k, v, tensors, seed, *rule):
     return _engine.forward(q, k, v, _engine.Rule(*rule), _number(seed), tensors)
 
 
 @torch.library.impl(_LIBRARY, "attend_backward", "CPU")
+@torch.library.impl(_LIBRARY, "attend_backward", "CUDA")
 def _attend_backward(q, k, v, context, lse, dcontext, dlse, tensors, seed, mask, scale, softcap, dropout,
                      of_tensors):
     rule = _engine.Rule(mask, scale, softcap, dropout)

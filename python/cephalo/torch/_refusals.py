@@ -41,7 +41,7 @@ def _check_tensor(name, tensor, on_meta, rank_error):
     """on_meta: where nothing but shapes is computed."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{SDPA}: {name} is {_article(type(tensor).__name__)}; a torch.Tensor is needed")
-    if not (tensor.is_meta if on_meta else tensor.is_cpu):
+    if not (tensor.is_meta if on_meta else tensor.is_cpu or tensor.is_cuda):
         raise KindError(f"{SDPA}: {name} is on device {tensor.device}; cephalo computes on the CPU: move it "
                         "there first")
     if tensor.dim() < 2:
