@@ -60,8 +60,8 @@ std::vector<double> slopes_of(const BoundMask& mask) {
 
 // Where a mask's documents will be.
 struct DocumentsAt {
-  std::size_t q, kv, keys, queries, first_tile;
-  dim_t q_stride, kv_stride, blocks_stride, tiles_stride;
+  std::size_t q, kv, keys, queries, first_tile, q_one, kv_one;
+  dim_t q_stride, kv_stride, blocks_stride, tiles_stride, kv_blocks_stride;
 };
 
 DocumentsAt add_documents(const BoundMask& mask, Parcel& parcel) {
@@ -72,10 +72,13 @@ DocumentsAt add_documents(const BoundMask& mask, Parcel& parcel) {
           .keys = parcel.add(d.keys.data(), d.keys.size()),
           .queries = parcel.add(d.queries.data(), d.queries.size()),
           .first_tile = parcel.add(d.first_tile.data(), d.first_tile.size()),
+          .q_one = parcel.add(d.q_one.data(), d.q_one.size()),
+          .kv_one = parcel.add(d.kv_one.data(), d.kv_one.size()),
           .q_stride = stride(mask.extent().q_tokens),
           .kv_stride = stride(mask.extent().kv_tokens),
           .blocks_stride = stride(d.blocks),
-          .tiles_stride = stride(d.tiles)};
+          .tiles_stride = stride(d.tiles),
+          .kv_blocks_stride = stride(d.kv_blocks)};
 }
 
 kernels::cuda::Dropout dropout_of(const AttendProblem& problem) {
@@ -152,8 +155,12 @@ void DeviceProblem::send(const AttendProblem& problem, std::size_t scratch_bytes
     to.kv_documents_stride = documents.kv_stride;
     spans_ = {reinterpret_cast<const kernels::cuda::IndexSpan*>(base + documents.keys),
               reinterpret_cast<const kernels::cuda::IndexSpan*>(base + documents.queries),
-              reinterpret_cast<const int*>(base + documents.first_tile), documents.blocks_stride,
-              documents.tiles_stride};
+              reinterpret_cast<const int*>(base + documents.first_tile),
+              reinterpret_cast<const int*>(base + documents.q_one),
+              reinterpret_cast<const int*>(base + documents.kv_one),
+              documents.blocks_stride,
+              documents.tiles_stride,
+              documents.kv_blocks_stride};
   }
   for (const BoundMask::Part& part : mask.parts()) to.parts[to.part_count++] = part_of(part);
   to.kv_begin = mask.place().kv_tokens.begin;

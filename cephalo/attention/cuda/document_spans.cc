@@ -74,6 +74,15 @@ std::vector<IndexSpan> in_order(std::vector<IndexSpan> spans) {
   return spans;
 }
 
+// Adds, for every 64 tokens, the document that they are all of, or −1.
+void add_ones(const std::int32_t* numbers, dim_t tokens, std::vector<int>& ones) {
+  for (dim_t n = 0; n < tokens; n += kDocumentQueries) {
+    const std::int32_t* end = numbers + std::min<dim_t>(n + kDocumentQueries, tokens);
+    const bool same = std::all_of(numbers + n, end, [&](int each) { return each == numbers[n]; });
+    ones.push_back(same ? numbers[n] : -1);
+  }
+}
+
 void add_sequence(const std::int64_t* q_ids, const std::int64_t* kv_ids, const MaskExtent& extent,
                   DocumentNumbers& to) {
   Numbering numbering;
@@ -89,6 +98,8 @@ void add_sequence(const std::int64_t* q_ids, const std::int64_t* kv_ids, const M
       in_order(reaches_of_blocks(kv, extent.kv_tokens, kDocumentKeys, queries));
   to.keys.insert(to.keys.end(), of_blocks.begin(), of_blocks.end());
   to.queries.insert(to.queries.end(), of_tiles.begin(), of_tiles.end());
+  add_ones(q, extent.q_tokens, to.q_one);
+  add_ones(kv, extent.kv_tokens, to.kv_one);
   int tile = 0;
   for (int block = 0; block < static_cast<int>(of_blocks.size()); ++block) {
     while (tile < static_cast<int>(of_tiles.size()) &&
@@ -109,6 +120,7 @@ DocumentNumbers number_documents(const BoundMask& mask) {
   result.sequences = shared ? std::min<dim_t>(extent.batch, 1) : extent.batch;
   result.blocks = (extent.q_tokens + kDocumentQueries - 1) / kDocumentQueries;
   result.tiles = (extent.kv_tokens + kDocumentKeys - 1) / kDocumentKeys;
+  result.kv_blocks = (extent.kv_tokens + kDocumentQueries - 1) / kDocumentQueries;
   for (dim_t b = 0; b < result.sequences; ++b) {
     add_sequence(mask.q_documents(b), mask.kv_documents(b), extent, result);
   }

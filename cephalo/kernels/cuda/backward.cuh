@@ -164,40 +164,45 @@ struct BackwardConsumer {
                                std::uint32_t& dropped, const BackwardTile& tile, int head,
                                int query, int s) {
     const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
+    const int key = tile.key + kGroup * 64;
     const TilePairs<RowsOfKeys> pairs{a.pairs,
                                       a.q_tokens,
                                       a.kv_tokens,
                                       rule,
                                       tile.batch,
                                       head,
+                                      query,
+                                      key,
                                       query + 2 * (lane % 4),
-                                      tile.key + kGroup * 64 + warp * 16 + lane / 4,
+                                      key + warp * 16 + lane / 4,
                                       lane};
+    const auto known = pairs.known();
     dropped = 0;
 #pragma unroll
     for (int g = 0; g < kQueries / 8; ++g) {
-      float shift[2], share[2], x[4];
+      float added[4];  // and only then what else a group needs: registers are few
+      const std::uint32_t hidden = pairs.look(4 * g, known, added);
+      const std::uint32_t drops = pairs.dropped(g);
+      float shift[2], share[2], x[4], slope[4] = {1, 1, 1, 1};
+#pragma unroll
+      for (int c = 0; c < 4; ++c) x[c] = S[4 * g + c] * a.scale;
+      if (a.pairs.softcap != 0.0F) {
+        cap_scores(a.pairs.softcap, x, [&](int c, float of) { slope[c] = of; });
+      }
       hopper::get_two(sm.lse(s) + 4 * (8 * g + 2 * (lane % 4)), shift);
       hopper::get_two(sm.share(s) + 4 * (8 * g + 2 * (lane % 4)), share);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) x[c] = S[4 * g + c] * a.scale;
-      const float4 slope = pairs.cap(x);
-      const std::uint32_t hidden = pairs.add_and_hide(g, x);
-      const std::uint32_t drops = pairs.dropped(g);
-#pragma unroll
       for (int c = 0; c < 4; ++c) {
-        const float weight = hopper::exp2_approx(fmaf(x[c] - shift[c % 2], kLog2e, share[c % 2]));
+        const float above = x[c] + added[c] - shift[c % 2];
+        const float weight = hopper::exp2_approx(fmaf(above, kLog2e, share[c % 2]));
         x[c] = hidden >> c & 1U ? 0.0F : weight;
+        S[4 * g + c] = x[c] * slope[c];
       }
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         P[2 * g + r] = hopper::pack(Element{}, drops >> 2 * r & 1U ? 0.0F : x[2 * r],
                                     drops >> (2 * r + 1) & 1U ? 0.0F : x[2 * r + 1]);
       }
-      S[4 * g] = x[0] * slope.x;
-      S[4 * g + 1] = x[1] * slope.y;
-      S[4 * g + 2] = x[2] * slope.z;
-      S[4 * g + 3] = x[3] * slope.w;
       dropped |= drops << 4 * g;
     }
   }

@@ -21,6 +21,8 @@
 
 #include <math_constants.h>
 
+#include <type_traits>
+
 #include "cephalo/kernels/cuda/forward_pairs.cuh"
 #include "cephalo/kernels/cuda/forward_plan.cuh"
 
@@ -244,8 +246,15 @@ struct ForwardConsumer {
     sum[0] += block[0];
     sum[1] += block[1];
   }
-  __device__ PairSoftmax<C> pair_softmax(const ForwardTile& tile) const {
-    return {a, tile, tile.row + group * 64 + row_of_thread(0), lane};
+  struct NoPairs {};
+  using Pairs = std::conditional_t<C::kPairs, PairSoftmax<C>, NoPairs>;
+  __device__ Pairs pair_softmax(const ForwardTile& tile) const {
+    if constexpr (C::kPairs) {
+      const int first = tile.row + group * 64;
+      return {a, tile, first, first + row_of_thread(0), lane, {}, 0, 0};
+    } else {
+      return {};
+    }
   }
 
   // Block i (counted over all tiles), with P of block i − 1; k_i and v_{i−1} have arrived. A masked
@@ -260,6 +269,8 @@ struct ForwardConsumer {
     hopper::products_fence();
     scores(now);
     values<true>(P, old);
+    [[maybe_unused]] Pairs pairs = pair_softmax(tile);
+    if constexpr (C::kPairs) pairs.look(key);
     hopper::products_wait<1>();
     hopper::tie(S);
     release(k_free);
@@ -268,7 +279,7 @@ struct ForwardConsumer {
     RowBits raised;
     if constexpr (C::kPairs) {
       raised = {{~0u, ~0u}};
-      pair_softmax(tile).block(S, key, m, sum, shrink, T);
+      pairs.block(S, m, sum, shrink, T);
     } else if constexpr (kMasked) {
       hide(tile, key);
       raised = rows_behind();
@@ -303,6 +314,8 @@ struct ForwardConsumer {
     wait_k(i);
     hopper::products_fence();
     scores(stage);
+    [[maybe_unused]] Pairs pairs = pair_softmax(tile);
+    if constexpr (C::kPairs) pairs.look(key);
     hopper::products_wait<0>();
     hopper::tie(S);
     release(sm.k_free(stage));
@@ -310,7 +323,7 @@ struct ForwardConsumer {
     if constexpr (C::kPairs) {
       m[0] = m[1] = -CUDART_INF_F;
       sum[0] = sum[1] = 0;
-      pair_softmax(tile).block(S, key, m, sum, shrink, P);
+      pairs.block(S, m, sum, shrink, P);
     } else {
       if (masked) hide(tile, key);
       m[0] = m[1] = kLowest;
@@ -325,8 +338,9 @@ struct ForwardConsumer {
   // 0. Every warpgroup does it for itself, all with the same result.
   __device__ void clear_unwritten(int stage, int key, int kv_len) {
     const int first = max(0, kv_len - key);
-    for (int n = static_cast<int>(threadIdx.x) % 128; n < (kKeys - first) * (kWidth / 8);
-         n += 128) {
+    // Told here, and not kept in registers from the kernel's beginning on.
+    const int thread = static_cast<int>(hopper::ready(threadIdx.x % 128));
+    for (int n = thread; n < (kKeys - first) * (kWidth / 8); n += 128) {
       const int row = first + n / (kWidth / 8), chunk = n % (kWidth / 8);
       const std::uint32_t at = sm.v(stage) + chunk / 8 * (kKeys * 128) + row * 128 + chunk % 8 * 16;
       asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");

@@ -33,7 +33,9 @@ struct DocumentSpans {
   const IndexSpan* keys;     // of each block of 64 queries
   const IndexSpan* queries;  // of each tile of 128 keys, in blocks; both ends never fall
   const int* first_tile;     // of each block of queries: the first tile whose span holds it
-  std::int64_t blocks_stride, tiles_stride;
+  const int* q_one;          // of each 64 queries: the document that they are all of, or below 0
+  const int* kv_one;         // of each 64 keys
+  std::int64_t blocks_stride, tiles_stride, kv_blocks_stride;
 };
 
 // What kernels that look at pairs are told.

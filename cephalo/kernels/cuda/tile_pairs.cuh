@@ -1,7 +1,7 @@
-// What a mask says of the pairs that a thread holds of a tile of scores in accumulators: which are
-// hidden, what is added, which weights dropout drops. Four neighbouring elements at a time, so that
-// what is known of them leaves the registers before the next four. Bit c of a word stands for
-// element c of the four.
+// What a mask says of the 32 pairs that a thread holds of a tile of scores in accumulators: which
+// are hidden, what is added, which weights dropout drops. It is asked for some neighbouring
+// elements at a time, from `first` on, as many as registers allow. Bit n of a word stands for
+// element first + n.
 #pragma once
 
 #include <math_constants.h>
@@ -11,18 +11,18 @@
 
 namespace cephalo::kernels::cuda {
 
-constexpr int kThreadPairs = 32, kThreadGroups = kThreadPairs / 4;
+constexpr int kThreadPairs = 32;
 constexpr float kLog2e = 1.44269504F, kLn2 = 0.69314718F;
 
-// Where element c of group g of an accumulator lies from the thread's first one: rows of queries in
-// the forward pass, rows of keys in the backward pass.
+// Where element e of an accumulator lies from the thread's first one: rows of queries in the
+// forward pass, rows of keys in the backward pass.
 struct RowsOfQueries {
-  static __device__ constexpr int query(int /*g*/, int c) { return 8 * (c / 2); }
-  static __device__ constexpr int key(int g, int c) { return 8 * g + c % 2; }
+  static __device__ constexpr int query(int e) { return 8 * (e / 2 % 2); }
+  static __device__ constexpr int key(int e) { return 8 * (e / 4) + e % 2; }
 };
 struct RowsOfKeys {
-  static __device__ constexpr int query(int g, int c) { return 8 * g + c % 2; }
-  static __device__ constexpr int key(int /*g*/, int c) { return 8 * (c / 2); }
+  static __device__ constexpr int query(int e) { return 8 * (e / 4) + e % 2; }
+  static __device__ constexpr int key(int e) { return 8 * (e / 2 % 2); }
 };
 
 __device__ inline float reciprocal(float x) {
@@ -38,131 +38,179 @@ __device__ inline float tanh_by_exp2(float x) {
   return fabsf(x) < 0.125F ? series : far;
 }
 
+// Scores become softcap · tanh(score / softcap); slope(n, 1 − tanh²) is told by what the gradient
+// of the n-th is multiplied.
+template <int kCount, typename Slope>
+__device__ inline void cap_scores(float softcap, float (&x)[kCount], const Slope& slope) {
+  const float inverse = reciprocal(softcap);
+#pragma unroll
+  for (int n = 0; n < kCount; ++n) {
+    const float t = tanh_by_exp2(x[n] * inverse);
+    x[n] = softcap * t;
+    slope(n, fmaf(-t, t, 1.0F));
+  }
+}
+
+// A tile of 64 queries and 64 keys from (query, key) on, of which the thread's first element is
+// (i0, j0).
 template <typename Layout>
 struct TilePairs {
   const PairRules& rules;
   int q_tokens, kv_tokens;
   ShortRule rule;
   int b, h;
-  int i0, j0;  // of the thread's first element
+  int query, key;
+  int i0, j0;
   int lane;
 
-  // x: four scores, scaled, which are capped; returns by what their gradients are multiplied.
-  __device__ float4 cap(float (&x)[4]) const {
-    float slope[4] = {1, 1, 1, 1};
-    if (rules.softcap != 0.0F) {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const float t = tanh_by_exp2(x[c] / rules.softcap);
-        x[c] = rules.softcap * t;
-        slope[c] = fmaf(-t, t, 1.0F);
-      }
-    }
-    return {slope[0], slope[1], slope[2], slope[3]};
+  // Of the whole tile: does it lie inside of what positions leave, and what documents hide of it.
+  enum class ByDocument { nothing, some, all };
+  struct Known {
+    bool inside;
+    ByDocument by_document;
+  };
+  __device__ Known known() const {
+    // Ends of spans never fall.
+    const bool inside =
+        query + 64 <= rule.q_len && rule.begin(query + 63) <= key && key + 64 <= rule.end(query);
+    if (rules.mask.q_documents == nullptr) return {inside, ByDocument::nothing};
+    const DocumentSpans& d = rules.documents;
+    const int q_one = d.q_one[b * d.blocks_stride + query / kDocumentQueries];
+    const int kv_one =
+        key < kv_tokens ? d.kv_one[b * d.kv_blocks_stride + key / kDocumentQueries] : -1;
+    if (q_one < 0 || kv_one < 0) return {inside, ByDocument::some};
+    return {inside, q_one == kv_one ? ByDocument::nothing : ByDocument::all};
   }
 
-  // Adds what the mask adds to group g, and returns which of it is hidden.
-  __device__ std::uint32_t add_and_hide(int g, float (&x)[4]) const {
-    std::uint32_t hidden = hidden_by_position(g);
-    if (rules.mask.q_documents != nullptr) hidden |= hidden_by_document(g);
-    if (rules.mask.slopes != nullptr) add_slope(g, x);
-    for (int n = 0; n < rules.mask.part_count; ++n) hidden |= by_part(rules.mask.parts[n], g, x);
+  // added: what the mask adds; returns which pairs are hidden.
+  template <int kCount>
+  __device__ std::uint32_t look(int first, const Known& known, float (&added)[kCount]) const {
+    std::uint32_t hidden = known.inside ? 0 : hidden_by_position<kCount>(first);
+    if (known.by_document != ByDocument::nothing) {
+      hidden |= known.by_document == ByDocument::all ? ~0U : hidden_by_document<kCount>(first);
+    }
+    if (rules.mask.slopes != nullptr) {
+      add_slope(first, added);
+    } else {
+#pragma unroll
+      for (int n = 0; n < kCount; ++n) added[n] = 0;
+    }
+    for (int n = 0; n < rules.mask.part_count; ++n) {
+      const MaskPart& part = rules.mask.parts[n];
+      hidden |= known.inside && part.stride[3] == 1 ? by_part<true>(part, first, added)
+                                                    : by_part<false>(part, first, added);
+    }
     return hidden;
   }
 
-  // Which weights of group g dropout drops; the whole warp calls it.
+  // Which weights of elements 4 g .. 4 g + 3 dropout drops; the whole warp calls it.
   __device__ std::uint32_t dropped(int g) const {
     return rules.dropout.threshold != 0 ? drawn(g) : 0;
   }
 
  private:
   // Indices of pairs past the ends are those of the last: they are hidden, but looked up.
-  __device__ int query_in(int g, int c) const {
-    return min(i0 + Layout::query(g, c), q_tokens - 1);
+  __device__ int query_in(int e) const {
+    return min(i0 + Layout::query(e), q_tokens - 1);
   }
-  __device__ int key_in(int g, int c) const {
-    return min(j0 + Layout::key(g, c), kv_tokens - 1);
+  __device__ int key_in(int e) const {
+    return min(j0 + Layout::key(e), kv_tokens - 1);
   }
 
-  __device__ std::uint32_t hidden_by_position(int g) const {
+  template <int kCount>
+  __device__ std::uint32_t hidden_by_position(int first) const {
     std::uint32_t hidden = 0;
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const int i = i0 + Layout::query(g, c), begin = rule.begin(i);
+    for (int n = 0; n < kCount; ++n) {
+      const int i = i0 + Layout::query(first + n), begin = rule.begin(i);
       const int end = i < rule.q_len ? max(begin, rule.end(i)) : begin;
-      const auto at = static_cast<unsigned>(j0 + Layout::key(g, c) - begin);
-      hidden |= (at >= static_cast<unsigned>(end - begin) ? 1U : 0U) << c;
+      const auto at = static_cast<unsigned>(j0 + Layout::key(first + n) - begin);
+      hidden |= (at >= static_cast<unsigned>(end - begin) ? 1U : 0U) << n;
     }
     return hidden;
   }
-  __device__ std::uint32_t hidden_by_document(int g) const {
+  template <int kCount>
+  __device__ std::uint32_t hidden_by_document(int first) const {
     const MaskArgs& m = rules.mask;
     const std::int32_t* q_ids = m.q_documents + b * m.q_documents_stride;
     const std::int32_t* kv_ids = m.kv_documents + b * m.kv_documents_stride;
     std::uint32_t hidden = 0;
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const std::int32_t id = q_ids[query_in(g, c)];
-      hidden |= (id < 0 || id != kv_ids[key_in(g, c)] ? 1U : 0U) << c;
+    for (int n = 0; n < kCount; ++n) {
+      const std::int32_t id = q_ids[query_in(first + n)];
+      hidden |= (id < 0 || id != kv_ids[key_in(first + n)] ? 1U : 0U) << n;
     }
     return hidden;
   }
-  __device__ void add_slope(int g, float (&x)[4]) const {
+  template <int kCount>
+  __device__ void add_slope(int first, float (&added)[kCount]) const {
     const auto slope = static_cast<float>(rules.mask.slopes[h]);
+    const auto distance = static_cast<float>(i0 + rule.shift - j0);
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const int distance = i0 + Layout::query(g, c) + rule.shift - (j0 + Layout::key(g, c));
-      x[c] = fmaf(-slope, fabsf(static_cast<float>(distance)), x[c]);
+    for (int n = 0; n < kCount; ++n) {
+      const int more = Layout::query(first + n) - Layout::key(first + n);
+      added[n] = -slope * fabsf(distance + static_cast<float>(more));
     }
   }
 
-  template <typename T, typename Each>
-  __device__ void for_elements(const MaskPart& part, int g, const Each& each) const {
-    const T* first = static_cast<const T*>(part.data) + b * part.stride[0] + h * part.stride[1];
+  // kNear: all pairs are there, and keys are neighbours in memory. All are read before one is used.
+  template <bool kNear, typename T, int kCount>
+  __device__ void read(const MaskPart& part, int first, T (&values)[kCount]) const {
+    const T* at = static_cast<const T*>(part.data) + b * part.stride[0] + h * part.stride[1];
+    if (kNear) at += i0 * part.stride[2] + j0;
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      each(c, first[query_in(g, c) * part.stride[2] + key_in(g, c) * part.stride[3]]);
+    for (int n = 0; n < kCount; ++n) {
+      const int e = first + n;
+      values[n] = kNear ? at[Layout::query(e) * part.stride[2] + Layout::key(e)]
+                        : at[query_in(e) * part.stride[2] + key_in(e) * part.stride[3]];
     }
   }
-  template <typename T, typename ToFloat>
-  __device__ std::uint32_t by_bias(const MaskPart& part, int g, float (&x)[4],
+  template <bool kNear, typename T, int kCount, typename ToFloat>
+  __device__ std::uint32_t by_bias(const MaskPart& part, int first, float (&added)[kCount],
                                    const ToFloat& to_float) const {
+    T values[kCount];
+    read<kNear>(part, first, values);
     std::uint32_t hidden = 0;
-    for_elements<T>(part, g, [&](int c, T raw) {
-      const float added = to_float(raw);
-      hidden |= (added == -CUDART_INF_F ? 1U : 0U) << c;
-      x[c] += added;
-    });
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) {
+      const float x = to_float(values[n]);
+      hidden |= (x == -CUDART_INF_F ? 1U : 0U) << n;
+      added[n] += x;
+    }
     return hidden;
   }
-  template <typename T>
-  __device__ std::uint32_t by_flags(const MaskPart& part, int g) const {
+  template <bool kNear, typename T, int kCount>
+  __device__ std::uint32_t by_flags(const MaskPart& part, int first) const {
+    T values[kCount];
+    read<kNear>(part, first, values);
     std::uint32_t set = 0;
-    for_elements<T>(part, g, [&](int c, T flag) { set |= (flag != 0 ? 1U : 0U) << c; });
-    return part.role == MaskPart::Role::keep ? ~set & 15U : set;
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) set |= (values[n] != 0 ? 1U : 0U) << n;
+    return part.role == MaskPart::Role::keep ? ~set : set;
   }
-  __device__ std::uint32_t by_part(const MaskPart& part, int g, float (&x)[4]) const {
+  template <bool kNear, int kCount>
+  __device__ std::uint32_t by_part(const MaskPart& part, int first, float (&added)[kCount]) const {
     if (part.role == MaskPart::Role::bias) {
       switch (part.dtype) {
         case DType::f32:
-          return by_bias<float>(part, g, x, [](float y) { return y; });
-        case DType::f64:
-          return by_bias<double>(part, g, x, [](double y) { return static_cast<float>(y); });
+          return by_bias<kNear, float>(part, first, added, [](float x) { return x; });
         case DType::bf16:
-          return by_bias<std::uint16_t>(part, g, x, [](std::uint16_t y) { return from_bf16(y); });
+          return by_bias<kNear, std::uint16_t>(part, first, added,
+                                               [](std::uint16_t x) { return from_bf16(x); });
         default:
-          return by_bias<std::uint16_t>(part, g, x, [](std::uint16_t y) { return from_f16(y); });
+          return by_bias<kNear, std::uint16_t>(part, first, added,
+                                               [](std::uint16_t x) { return from_f16(x); });
       }
     }
     switch (part.dtype) {
       case DType::i64:
-        return by_flags<std::int64_t>(part, g);
+        return by_flags<false, std::int64_t, kCount>(part, first);
       case DType::i32:
-        return by_flags<std::int32_t>(part, g);
+        return by_flags<false, std::int32_t, kCount>(part, first);
       case DType::i16:
-        return by_flags<std::int16_t>(part, g);
+        return by_flags<false, std::int16_t, kCount>(part, first);
       default:
-        return by_flags<std::uint8_t>(part, g);
+        return by_flags<kNear, std::uint8_t, kCount>(part, first);
     }
   }
 

@@ -47,7 +47,7 @@ struct NamedMask {
 };
 
 // Every part that positions do not say, alone and with others.
-std::vector<NamedMask> masks_by_content(const Pass::Sizes& s) {
+std::vector<NamedMask> masks_by_content(const Pass::Sizes& s, DType dtype) {
   static std::vector<Tensor> owned;  // documents and tensors are borrowed
   const auto own = [](Tensor&& t) -> const Tensor& {
     owned.reserve(4096);
@@ -70,7 +70,7 @@ std::vector<NamedMask> masks_by_content(const Pass::Sizes& s) {
   const Tensor& kept = own(some_of({s.batch, 1, s.q_tokens, s.kv_tokens}, 7, 0.3));
   const Tensor& dropped = own(some_of({1, s.kv_tokens}, 8, -0.5));
   const Tensor& added = own(normal({1, s.heads, s.q_tokens, s.kv_tokens}, 9));
-  const Tensor& narrow = own(normal({s.batch, 1, 1, s.kv_tokens}, 10, DType::bf16));
+  const Tensor& narrow = own(normal({s.batch, 1, 1, s.kv_tokens}, 10, dtype));
   Tensor low = normal({s.q_tokens, s.kv_tokens}, 11);
   for (dim_t n = 0; n < low.numel(); n += 3) {
     low.mutable_data_as<float>()[n] = n % 2 == 0 ? -3.4e38F : -INFINITY;
@@ -102,7 +102,7 @@ TEST_F(HopperTest, every_mask_by_content_agrees_with_cuda_simple) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     for (const Pass::Sizes& s : sizes) {
       const Pass pass(s, dtype);
-      for (const NamedMask& m : masks_by_content(s)) {
+      for (const NamedMask& m : masks_by_content(s, dtype)) {
         SCOPED_TRACE(format_text("{} width {} tokens {}/{} {}", name(dtype), s.width, s.q_tokens,
                                  s.kv_tokens, m.name));
         const PassNumbers expected = pass.run(Engine::cuda_simple, m.mask);
@@ -150,7 +150,7 @@ TEST_F(HopperTest, rows_of_any_width_agree_with_cuda_simple) {
   for (const auto& [width, v_width] : widths) {
     const Pass::Sizes s{2, 4, 2, 130, 150, width, v_width};
     const Pass pass(s, DType::bf16);
-    for (const NamedMask& m : masks_by_content(s)) {
+    for (const NamedMask& m : masks_by_content(s, DType::bf16)) {
       if (m.name != "all" && m.name != "alibi") continue;
       for (const Mask& mask : {Mask(), causal(), m.mask}) {
         SCOPED_TRACE(format_text("width {}/{} {}", width, v_width, mask.to_string()));
@@ -187,11 +187,37 @@ TEST_F(HopperTest, gradients_under_documents_have_the_same_bits_every_time) {
   const Pass::Sizes s{2, 4, 2, 1100, 1100, 128};
   const Pass pass(s, DType::bf16);
   const AttendOptions options{.softcap = 20.0, .dropout = 0.1, .seed = 3};
-  for (const NamedMask& m : masks_by_content(s)) {
+  for (const NamedMask& m : masks_by_content(s, DType::bf16)) {
     const PassNumbers first = pass.run(Engine::cuda, m.mask, true, options);
     for (int repeat = 0; repeat < 3; ++repeat) {
       ASSERT_TRUE(same_numbers(pass.run(Engine::cuda, m.mask, true, options), first)) << m.name;
     }
+  }
+}
+
+// The last queries alone, by cuda_simple, give the same rows; scratch grows with tokens.
+TEST_F(HopperTest, a_sequence_of_131072_tokens_needs_memory_for_rows_alone) {
+  constexpr dim_t kTokens = 131072, kLast = 64, kWidth = 64;
+  const Tensor ids = ids_in_stretches({kTokens}, 5, 1);
+  Tensor last_ids = Tensor::copy(ids.slice(0, kTokens - kLast, kTokens));
+  Pass all({1, 1, 1, kTokens, kTokens, kWidth}, DType::bf16);
+  Pass last({1, 1, 1, kLast, kTokens, kWidth}, DType::bf16);
+  last.q = Tensor::copy(all.q.slice(2, kTokens - kLast, kTokens));
+  last.k = Tensor::copy(all.k);
+  last.v = Tensor::copy(all.v);
+  last.dcontext = Tensor::copy(all.dcontext.slice(2, kTokens - kLast, kTokens));
+  last.dlse = Tensor::copy(all.dlse.slice(2, kTokens - kLast, kTokens));
+  const std::pair<Mask, Mask> masks[] = {
+      {causal(), causal()}, {documents(ids) & causal(), documents(last_ids, ids) & causal()}};
+  for (const auto& [mask, mask_of_last] : masks) {
+    const PassNumbers ours = all.run(Engine::cuda, mask);
+    const PassNumbers expected = last.run(Engine::cuda_simple, mask_of_last);
+    const auto of_last = [&](const Tensor& t) { return t.slice(2, kTokens - kLast, kTokens); };
+    EXPECT_LE(relative_difference(of_last(ours.context), expected.context), 8e-3);
+    EXPECT_LE(relative_difference(of_last(ours.dq), expected.dq), 8e-3);
+    EXPECT_TRUE(all_finite(ours.dk) && all_finite(ours.dv));
+    const Tensor q = there(all.q);
+    EXPECT_LE(plan(q, q, q, mask).scratch, std::size_t{64} * kTokens);
   }
 }
 
