@@ -148,8 +148,8 @@ a GPU, in builds with CUDA: the call is then queued on PyTorch's current stream.
 
 Returns context [batch, num_heads, q_tokens, v_dim], an array of q's kind; if you ask for more, the named
 tuple (context, lse, weights, scores), with None for what you did not ask for. return_scores: "scaled",
-"softcapped" or "masked". engine: "auto", "reference" or "fused", on a GPU "cuda" or "cuda_simple"; require: an error unless that one
-runs. out: your own array for context.)");
+"softcapped" or "masked". engine: "auto", "reference" or "fused", on a GPU "cuda" or "cuda_simple"; require:
+an error unless that one runs. out: your own array for context.)");
 }
 
 }  // namespace cephalo::python
