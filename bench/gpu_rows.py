@@ -1,4 +1,4 @@
-"""cuda.py --library LIB [--quick | --masks] [--rounds N]: attention on a GPU beside cuDNN's, through PyTorch.
+"""gpu_rows.py --library LIB [--quick | --masks] [--rounds N]: attention on a GPU beside cuDNN's, through PyTorch.
 
 Both take turns in one process: the card runs at its power limit, so a contestant's clock depends on
 who ran just before. Times are CUDA events around several calls, medians over the rounds; results
