@@ -118,6 +118,7 @@ class Gpt {
 
  private:
   friend class GptGradients;
+  friend const GptLayers& layers_of(const Gpt& model);
   std::unique_ptr<GptLayers> layers_;
 };
 

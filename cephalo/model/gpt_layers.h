@@ -39,6 +39,10 @@ struct GptLayers {
   std::optional<PackedLinear> packed_head;
 };
 
+inline const GptLayers& layers_of(const Gpt& model) {
+  return *model.layers_;
+}
+
 // Members are called as those of GptLayers, which tensor_of relies on.
 struct GptGradientTensors {
   explicit GptGradientTensors(const GptLayers& model);

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cephalo/effects/kept_pass.h"
+#include "cephalo/effects/measure.h"
+
+#pragma GCC visibility push(default)
+namespace cephalo {
+
+// How a residual stream that is not the last one becomes logits.
+enum class LensNorm {
+  fresh,   // the last norm, of this residual
+  frozen,  // the last norm with the mean and scale that the last residual has
+  none
+};
+
+struct LensOptions {
+  LensNorm norm = LensNorm::fresh;
+  dim_t top = 5;
+  std::vector<dim_t> positions = {};       // empty: all
+  std::optional<std::int64_t> token = {};  // whose probability and rank are wanted too
+};
+
+// What the model would say after each layer: row 0 is what comes into layer 0, the last row what it
+// says.
+struct LensCell {
+  std::vector<TokenProbability> top;
+  double probability = 0.0;  // of `token`, or of the model's own prediction at that position
+  dim_t rank = 0;
+  double entropy = 0.0;  // in nats
+};
+struct Lens {
+  std::vector<dim_t> positions;
+  std::vector<std::int64_t> tokens;          // whose probability it is, by position
+  std::vector<std::vector<LensCell>> cells;  // [num_layers + 1][position]
+};
+Lens logit_lens(const KeptPass& text, const LensOptions& options = {});
+
+}  // namespace cephalo
+#pragma GCC visibility pop
