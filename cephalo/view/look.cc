@@ -19,7 +19,18 @@ LookToken token_of(const Bpe& tokenizer, std::int64_t id) {
   return {id, std::move(piece), std::move(label)};
 }
 
-std::vector<std::int64_t> checked_ids(const LookModel& model, const std::string& text, bool begin) {
+// Maps of heads with these labels are all alike.
+bool has_a_map_of_its_own(HeadLabel label) {
+  return label != HeadLabel::sink && label != HeadLabel::diffuse;
+}
+
+}  // namespace
+
+LookModel look_model(const TextModel& model) {
+  return {model.name, model.gpt, model.tokenizer, model.first_token()};
+}
+
+std::vector<std::int64_t> look_ids(const LookModel& model, const std::string& text, bool begin) {
   std::vector<std::int64_t> ids;
   if (begin && model.first_token) ids.push_back(*model.first_token);
   for (const TokenId id : model.tokenizer.encode(text)) ids.push_back(id);
@@ -32,15 +43,10 @@ std::vector<std::int64_t> checked_ids(const LookModel& model, const std::string&
   return ids;
 }
 
-// Maps of heads with these labels are all alike.
-bool has_a_map_of_its_own(HeadLabel label) {
-  return label != HeadLabel::sink && label != HeadLabel::diffuse;
-}
-
-}  // namespace
-
-LookModel look_model(const TextModel& model) {
-  return {model.name, model.gpt, model.tokenizer, model.first_token()};
+std::vector<LookToken> look_tokens(const LookModel& model, const std::vector<std::int64_t>& ids) {
+  std::vector<LookToken> tokens;
+  for (const std::int64_t id : ids) tokens.push_back(token_of(model.tokenizer, id));
+  return tokens;
 }
 
 LookProbe probe_for_look(const LookModel& model, const LookOptions& options) {
@@ -74,7 +80,7 @@ LookReport look_at(const LookModel& model, const std::string& text, const LookOp
 LookReport look_at(const LookModel& model, const std::string& text, const LookProbe& probe,
                    const LookOptions& options) {
   auto recording = std::make_shared<const Recording>(
-      model.gpt, checked_ids(model, text, options.begin), options.threads);
+      model.gpt, look_ids(model, text, options.begin), options.threads);
   return look_at(model, text, std::move(recording), probe, options);
 }
 
@@ -85,9 +91,7 @@ LookReport look_at(const LookModel& model, const std::string& text,
   report.text = text;
   report.model = model.name;
   report.begun = options.begin && model.first_token.has_value();
-  for (const std::int64_t id : recording->ids()) {
-    report.tokens.push_back(token_of(model.tokenizer, id));
-  }
+  report.tokens = look_tokens(model, recording->ids());
   report.probe = probe.options;
   report.heads = report_heads(*recording, probe.scores);
   for (const Prediction& next : recording->predictions(options.top)) {

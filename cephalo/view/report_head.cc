@@ -1,0 +1,47 @@
+#include "cephalo/view/report_head.h"
+
+#include "cephalo/core/dtype.h"
+#include "cephalo/io/sha256.h"
+#include "cephalo/text/byte_alphabet.h"
+
+namespace cephalo {
+
+std::string parameters_sha256(const Gpt& gpt) {
+  Sha256 hash;
+  for (const GptParameter& p : gpt.parameters()) {
+    const auto bytes = static_cast<std::size_t>(p.value.numel()) * item_size(p.value.dtype());
+    hash.add({static_cast<const std::byte*>(p.value.data()), bytes});
+  }
+  return hash.hex();
+}
+
+Json model_json(const LookModel& model) {
+  const GptOptions& o = model.gpt.options();
+  return {{"name", model.name},
+          {"sha256", parameters_sha256(model.gpt)},
+          {"dtype", name(o.dtype)},
+          {"num_layers", o.num_layers},
+          {"num_heads", o.num_heads}};
+}
+
+Json tokens_json(const std::vector<LookToken>& tokens) {
+  Json json = Json::array();
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const LookToken& token = tokens[i];
+    json.push_back({{"i", i},
+                    {"id", token.id},
+                    {"piece", to_byte_characters(token.piece)},
+                    {"text", token.piece}});
+  }
+  return json;
+}
+
+Json report_head(const char* schema, const LookModel& model, const std::vector<LookToken>& tokens,
+                 bool began) {
+  return {{"schema", schema},
+          {"model", model_json(model)},
+          {"tokens", tokens_json(tokens)},
+          {"began", began}};
+}
+
+}  // namespace cephalo
