@@ -7,7 +7,7 @@ JOBS  := $(shell nproc)
 # It repeats itself, so that heads which look for repeats have something to find.
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
-.PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-zig test-long test-torch test-tokenizer \
+.PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-zig test-mpi test-long test-torch test-tokenizer \
         test-stranger build-cuda test-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench docs \
         docs-site docs-lint fmt lint lint-all lint-files deps clean
 
@@ -62,6 +62,11 @@ test-zig: ## the same by the newer clang and libc++ of ziglang
 	@tools/deps build test zig
 	@cmake --preset zig && cmake --build build/zig
 	@ctest --test-dir build/zig -j $(JOBS) --output-on-failure
+
+test-mpi: ## 2, 3 and 4 processes over Open MPI, on any number of cores
+	@tools/deps build test mpi
+	@cmake --preset mpi && cmake --build --preset mpi
+	@ctest --test-dir build/mpi -L mpi --output-on-failure
 
 build-cuda: ## with the engines for GPUs; needs no GPU. Looks at what ptxas said and at machine code
 	@tools/deps build test cuda

@@ -75,3 +75,4 @@
 #include "cephalo/view/recording.h"
 #include "cephalo/view/split_picture.h"
 #include "cephalo/view/terminal.h"
+#include "cephalo/world/world.h"

@@ -1,4 +1,4 @@
-"""Includes point one way: core <- mask, io, kernels <- linear, text, embed <- attention <- model
+"""Includes point one way: core <- world, mask, io, kernels <- linear, text, embed <- attention <- model
 <- train, effects <- view <- learn."""
 
 import pathlib
@@ -11,15 +11,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 # A folder may include itself and these; cli, tests, examples and bench may use anything.
 MAY_INCLUDE = {
     "core": set(),
+    "world": {"core"},
     "mask": {"core"},
     "io": {"core"},
     "kernels": {"core"},
     "linear": {"core", "kernels"},
     "text": {"core", "io"},
     "embed": {"core", "io", "linear"},
-    "attention": {"core", "mask", "io", "kernels", "linear"},
-    "model": {"core", "mask", "io", "linear", "text", "embed", "attention"},
-    "train": {"core", "mask", "io", "linear", "text", "embed", "attention", "model"},
+    "attention": {"core", "world", "mask", "io", "kernels", "linear"},
+    "model": {"core", "world", "mask", "io", "linear", "text", "embed", "attention"},
+    "train": {"core", "world", "mask", "io", "linear", "text", "embed", "attention", "model"},
     "effects": {"core", "mask", "io", "linear", "text", "embed", "attention", "model"},
     "view": {"core", "mask", "io", "linear", "text", "embed", "attention", "model", "effects"},
     "learn": {"core", "mask", "io", "text", "embed", "attention", "model", "train", "effects",
@@ -63,7 +64,7 @@ class Layering(unittest.TestCase):
 
     def test_public_headers_reach_no_private_room(self):
         """What cephalo.h, attention.h and c_api.h include is installed; trace.h is the exception."""
-        private = re.compile(r"cephalo/(kernels|linear|attention/(cuda|engine|fused|reference))/")
+        private = re.compile(r"cephalo/(kernels|linear|world/mpi|attention/(cuda|engine|fused|reference))/")
         reached = {"cephalo/cephalo.h", "cephalo/attention.h", "cephalo/c_api.h"}
         unread = list(reached)
         while unread:
@@ -86,6 +87,11 @@ class Layering(unittest.TestCase):
             if includes:
                 self.assertTrue(path.parent.name == "cuda" or path.name == "cuda_device.cc", path)
                 self.assertNotEqual(path.suffix, ".h", path)
+
+    def test_mpi_appears_in_its_room(self):
+        """And in no header: who uses a world needs no MPI."""
+        includers = [path for path in sources() if "<mpi.h>" in path.read_text()]
+        self.assertEqual([str(p.relative_to(ROOT)) for p in includers], ["cephalo/world/mpi/mpi_world.cc"])
 
     def test_fmt_is_compiled_once(self):
         """Behind core/format.h, which public headers do not need either."""
