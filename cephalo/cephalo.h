@@ -23,6 +23,8 @@
 #include "cephalo/core/tensor.h"
 #include "cephalo/core/version.h"
 #include "cephalo/core/views.h"
+#include "cephalo/effects/run.h"
+#include "cephalo/effects/site.h"
 #include "cephalo/embed/embedding.h"
 #include "cephalo/io/checksum.h"
 #include "cephalo/io/npy.h"

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +14,7 @@
 
 #include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/nearest.h"
 #include "cephalo/core/version.h"
 #include "cli/command.h"
 #include "cli/option_hints.h"
@@ -47,22 +47,6 @@ void occupy_closed_streams() {
   }
 }
 
-// How many letters must change to make a from b.
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
-
 // The names that could stand where `wrong` does.
 std::vector<std::string> known_names(Command command, bool flags) {
   if (!flags) return command.subcommands();
@@ -76,16 +60,10 @@ std::vector<std::string> known_names(Command command, bool flags) {
 // `command`: where it stands
 std::string unknown_word(Command command, bool is_program, const std::string& wrong) {
   const bool is_flag = wrong.starts_with("-");
-  std::string nearest;
   // Further off is no misspelling: "page" is not "trace".
-  std::size_t best = std::min<std::size_t>(4, wrong.size() / 2 + 1);
-  for (const std::string& name : known_names(command, is_flag)) {
-    const std::size_t distance = edit_distance(wrong.substr(0, wrong.find('=')), name);
-    if (distance < best) {
-      best = distance;
-      nearest = name;
-    }
-  }
+  const std::size_t limit = std::min<std::size_t>(4, wrong.size() / 2 + 1);
+  const std::string nearest =
+      nearest_name(wrong.substr(0, wrong.find('=')), known_names(command, is_flag), limit);
   const bool is_verb = !is_flag && is_program;
   const std::string unknown = format_text("unknown {} '{}'",
                                           is_flag   ? "flag"

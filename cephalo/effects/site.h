@@ -38,34 +38,38 @@ enum class Site {
   logits
 };
 
-// What its axes are after batch and tokens.
+// Its axes.
 enum class SiteAxes {
-  model,   // [batch, tokens, d_model]
-  one,     // [batch, tokens, 1]
-  hidden,  // [batch, tokens, d_mlp]
-  heads,   // [batch, num_heads, tokens, head_dim]; d_model instead of head_dim for head_out
-  keys,    // [batch, num_kv_heads, tokens, head_dim]
-  pairs,   // [batch, num_heads, tokens, tokens]
-  vocab    // [batch, tokens, vocab_size]
+  model,           // [batch, tokens, d_model]
+  one,             // [batch, tokens, 1]
+  hidden,          // [batch, tokens, d_mlp]
+  heads,           // [batch, num_heads, tokens, head_dim]
+  kv_heads,        // [batch, num_kv_heads, tokens, head_dim]
+  heads_to_model,  // [batch, num_heads, tokens, d_model]
+  pairs,           // [batch, num_heads, tokens, tokens]: query, key
+  vocab            // [batch, tokens, vocab_size]
 };
 
-// A site under its names: ours, and TransformerLens's. `{}` stands for the layer.
+// A site under its names: ours, and that of TransformerLens. `{}` stands for the layer.
 struct SiteInfo {
   Site site;
   const char* name;              // "layer.{}.resid_pre"
-  const char* transformer_lens;  // "blocks.{}.hook_resid_pre"
+  const char* transformer_lens;  // "blocks.{}.hook_resid_pre"; "" where it has none
   SiteAxes axes;
 };
 std::span<const SiteInfo> sites();  // in the order in which a token passes them
 
-// A site of one layer. Under a name of TransformerLens axes are in its order:
-// [batch, tokens, heads, head_dim] where ours is [batch, heads, tokens, head_dim].
+// A site of one layer, and how it was asked for.
 struct LayerSite {
   Site site = Site::logits;
   dim_t layer = 0;  // 0 where the site belongs to no layer
-  bool tokens_first = false;
+  bool transformer_lens = false;
   bool operator==(const LayerSite&) const = default;
 };
+
+// Are its axes [batch, tokens, heads, …]? Under a name of TransformerLens, where ours are
+// [batch, heads, tokens, …].
+bool tokens_first(const LayerSite& site);
 
 // "layer.3.weights" or "blocks.3.attn.hook_pattern". An error that names the nearest: there is no
 // such name, or no such layer, or no such thing in this model (position_embedding with rotary).

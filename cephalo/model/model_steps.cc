@@ -149,6 +149,12 @@ void ModelSteps::mlp_hidden(dim_t layer, const TensorView& normed, const Mutable
               Epilogue::gelu(form, active));
 }
 
+void ModelSteps::activate(dim_t layer, const MutableTensorView& hidden,
+                          const MutableTensorView& active) const {
+  const Gelu form = form_of(block_of(*parts_, layer).mlp.activation);
+  finish_rows(Epilogue::gelu(form, active), hidden, 0, hidden.dim(0));
+}
+
 void ModelSteps::mlp_out(dim_t layer, const TensorView& active, const MutableTensorView& y) const {
   ops::linear(layers_[static_cast<std::size_t>(layer)].mlp.proj, active, y);
 }

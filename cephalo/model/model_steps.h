@@ -87,6 +87,9 @@ class ModelSteps {
            const MutableTensorView& active, const MutableTensorView& y) const;
   void mlp_hidden(dim_t layer, const TensorView& normed, const MutableTensorView& hidden,
                   const MutableTensorView& active) const;
+  // hidden: [rows, d_mlp] -> active, as mlp_hidden leaves it
+  void activate(dim_t layer, const MutableTensorView& hidden,
+                const MutableTensorView& active) const;
   void mlp_out(dim_t layer, const TensorView& active, const MutableTensorView& y) const;
 
   // normed: [rows, d_model], after the last norm -> logits: [rows, vocab_size]
