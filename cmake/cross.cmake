@@ -2,7 +2,7 @@
 # GoogleTest from its sources.
 set(host_headers ${PROJECT_BINARY_DIR}/host-include)
 file(MAKE_DIRECTORY ${host_headers})
-foreach(package fmt nlohmann hwy xxhash.h stb)
+foreach(package fmt nlohmann hwy xxhash.h stb eigen3)
   file(CREATE_LINK /usr/include/${package} ${host_headers}/${package} SYMBOLIC)
 endforeach()
 
@@ -11,6 +11,8 @@ foreach(target fmt::fmt-header-only nlohmann_json::nlohmann_json hwy::hwy xxhash
   add_library(${target} INTERFACE IMPORTED)
   target_include_directories(${target} INTERFACE ${host_headers})
 endforeach()
+add_library(Eigen3::Eigen INTERFACE IMPORTED)
+target_include_directories(Eigen3::Eigen INTERFACE ${host_headers}/eigen3)
 target_compile_definitions(fmt::fmt-header-only INTERFACE FMT_HEADER_ONLY=1)
 
 if(CEPHALO_BUILD_TESTS)

@@ -116,6 +116,12 @@ class Layering(unittest.TestCase):
         includers = [path.name for path in files if "<nlohmann/" in path.read_text()]
         self.assertEqual(includers, ["json.cc"])
 
+    def test_eigen_is_compiled_once(self):
+        """For eigenvalues. Products are those of linear/, which have threads and instruction sets."""
+        files = [*sources(), *bindings(), *(ROOT / "cli").rglob("*.*")]
+        includers = [path.name for path in files if "<Eigen/" in path.read_text()]
+        self.assertEqual(includers, ["circuits.cc"])
+
     def test_threads_appear_in_one_place(self):
         for path in sources():
             if path.name != "parallel.cc":

@@ -36,9 +36,9 @@ class Cephalo(ConanFile):
 
     def system_requirements(self):
         Apt(self).install(["libfmt-dev", "libcli11-dev", "nlohmann-json3-dev", "libhwy-dev",
-                           "libxxhash-dev", "libstb-dev"], update=True, check=True)
+                           "libxxhash-dev", "libstb-dev", "libeigen3-dev"], update=True, check=True)
         Dnf(self).install(["fmt-devel", "cli11-devel", "json-devel", "highway-devel", "xxhash-devel",
-                           "stb-devel"], check=True)
+                           "stb-devel", "eigen3-devel"], check=True)
 
     def layout(self):
         cmake_layout(self)
