@@ -89,6 +89,7 @@ GptConfig read_keys(ConfigKeys& keys, const ConfigOptions& options) {
     if (*id && **id >= o.vocab_size) id->reset();
   }
   config.add_bos_token = keys.boolean("add_bos_token").value_or(false) && config.bos_token_id;
+  config.trained_context_length = keys.whole("trained_context_length", 1);
   if (!options.allow_extra) keys.refuse_unknown();
   return config;
 }
@@ -132,6 +133,9 @@ Json values_of(const GptConfig& config, const GptOptions& o, DType dtype) {
   values["bos_token_id"] = config.bos_token_id ? Json(*config.bos_token_id) : nullptr;
   values["eos_token_id"] = config.eos_token_id ? Json(*config.eos_token_id) : nullptr;
   if (config.add_bos_token) values["add_bos_token"] = true;
+  if (config.trained_context_length) {
+    values["trained_context_length"] = *config.trained_context_length;
+  }
   return values;
 }
 

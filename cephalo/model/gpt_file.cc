@@ -280,6 +280,26 @@ void write_shards(const std::filesystem::path& folder, const FileTensors& tensor
   write_file((folder / kIndexFile).string(), index.dump({.indent = 2}) + "\n", options.replace);
 }
 
+// What config.json is to say of a model.
+GptConfig config_of(const Gpt& model, const SaveGptOptions& options) {
+  GptConfig config{.options = model.options(),
+                   .bos_token_id = options.bos_token_id,
+                   .eos_token_id = options.eos_token_id,
+                   .add_bos_token = options.add_bos_token,
+                   .trained_context_length = options.trained_context_length};
+  if (!options.context_length) return config;
+  const dim_t own = model.options().context_length;
+  const dim_t wanted = *options.context_length;
+  require(wanted >= 1, "save_gpt: context_length ({}) must be >= 1", wanted);
+  require(wanted == own || model.options().positions == PositionKind::rotary,
+          "save_gpt: context_length ({}) must be the model's own ({}): its positions are learned, "
+          "a vector for each of them",
+          wanted, own);
+  config.options.context_length = wanted;
+  if (wanted > own && !config.trained_context_length) config.trained_context_length = own;
+  return config;
+}
+
 }  // namespace
 
 void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions& options) {
@@ -287,6 +307,7 @@ void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions&
                name(options.dtype));
   require(options.shard_bytes >= 0, "save_gpt: {}: shard_bytes ({}) must be >= 0", folder,
           options.shard_bytes);
+  const GptConfig config = config_of(model, options);
   const std::filesystem::path root(folder);
   std::error_code error;
   std::filesystem::create_directories(root, error);
@@ -300,7 +321,9 @@ void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions&
       other.string());
   const FileTensors tensors = file_tensors(model, options);
   // Besides what transformers asks for: what the layers compute, for a file without its folder.
-  std::map<std::string, std::string> note = layer_metadata(model.attention(0).options());
+  auto layer = model.attention(0).options();
+  layer.context_length = config.options.context_length;
+  std::map<std::string, std::string> note = layer_metadata(layer);
   note["format"] = "pt";
   if (sharded) {
     write_shards(root, tensors, options, note);
@@ -308,8 +331,6 @@ void save_gpt(const Gpt& model, const std::string& folder, const SaveGptOptions&
     write_safetensors((root / kOneFile).string(), tensors.list, note, options.replace);
   }
   std::filesystem::remove(other, error);
-  GptConfig config{
-      model.options(), options.bos_token_id, options.eos_token_id, options.add_bos_token, {}};
   write_file((root / "config.json").string(), gpt_config_json(config, options.dtype),
              options.replace);
 }

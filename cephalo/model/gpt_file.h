@@ -59,6 +59,10 @@ struct SaveGptOptions {
   std::optional<dim_t> bos_token_id = {};
   std::optional<dim_t> eos_token_id = {};
   bool add_bos_token = false;  // texts are to begin with bos_token_id
+  // Another than the model's, of rotary positions alone, which have no table. One that is longer
+  // makes the model's own its trained_context_length, unless that is said here.
+  std::optional<dim_t> context_length = {};
+  std::optional<dim_t> trained_context_length = {};
 };
 
 // Writes config.json and the parameters into a folder, which is created if needed. Every file is

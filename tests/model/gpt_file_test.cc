@@ -329,6 +329,32 @@ TEST(GptConfigTest, K6_unknown_keys_pass_when_allowed_and_transformers_own_alway
   EXPECT_EQ(read_gpt_config(golden_folder() + "/config.json").options.d_model, 16);
 }
 
+TEST(GptFileTest, rotary_positions_can_be_saved_for_longer_texts_and_say_what_was_trained) {
+  const Folder folder;
+  GptOptions options = tiny_options();
+  options.positions = PositionKind::rotary;
+  const Gpt model(options);
+  save_gpt(model, folder / "long", {.context_length = 40});
+  const LoadedGpt loaded = load_gpt(folder / "long");
+  EXPECT_EQ(loaded.model.options().context_length, 40);
+  EXPECT_EQ(loaded.config.trained_context_length, options.context_length);
+  // Once more from there: what was trained stays what it was.
+  save_gpt(loaded.model, folder / "longer",
+           {.context_length = 80, .trained_context_length = loaded.config.trained_context_length});
+  EXPECT_EQ(load_gpt(folder / "longer").config.trained_context_length, options.context_length);
+  save_gpt(model, folder / "short", {.context_length = 5});
+  EXPECT_EQ(load_gpt(folder / "short").config.trained_context_length, std::nullopt);
+}
+
+TEST(GptFileTest, learned_positions_cannot_be_saved_for_longer_texts) {
+  const Folder folder;
+  EXPECT_EQ(error_of([&] { save_gpt(Gpt(tiny_options()), folder / "m", {.context_length = 40}); }),
+            "save_gpt: context_length (40) must be the model's own (9): its positions are learned, "
+            "a vector for each of them");
+  EXPECT_EQ(error_of([&] { save_gpt(Gpt(tiny_options()), folder / "m", {.context_length = 0}); }),
+            "save_gpt: context_length (0) must be >= 1");
+}
+
 TEST(GptFileTest, K7_claims_beyond_the_file_are_refused_before_allocating) {
   const Folder folder;
   save_gpt(Gpt(tiny_options()), folder / "m");

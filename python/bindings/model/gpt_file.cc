@@ -63,7 +63,8 @@ void save(const Model& self, const Path& folder, const std::string& names, const
                                .shard_bytes = shard_bytes,
                                .bos_token_id = self.config.bos_token_id,
                                .eos_token_id = self.config.eos_token_id,
-                               .add_bos_token = self.config.add_bos_token};
+                               .add_bos_token = self.config.add_bos_token,
+                               .trained_context_length = self.config.trained_context_length};
   reading(self, [&](const Gpt& gpt) {
     save_gpt(gpt, folder.string(), options);
     if (self.tokenizer) self.tokenizer->save(folder.string(), replace);
