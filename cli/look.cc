@@ -26,6 +26,7 @@ struct Flags {
   std::string seed = "123", top = "5", threads = "0";
   ModelFlags model;
   bool all = false, json = false, force = false, no_begin = false;
+  MapOptions maps;
 };
 
 // Which heads are asked for; checked before the model runs.
@@ -116,8 +117,9 @@ void save_pictures(const Flags& flags, const LookReport& report, const Selection
     std::erase_if(heads, [&](const HeadReport& h) { return h.layer != *chosen.layer; });
   }
   const Picture picture =
-      chosen.head ? draw_head(*report.recording, report.at({*chosen.layer, *chosen.head}), text)
-                  : draw_heads(*report.recording, heads, text);
+      chosen.head ? draw_head(*report.recording, report.at({*chosen.layer, *chosen.head}), text,
+                              report.maps)
+                  : draw_heads(*report.recording, heads, text, report.maps);
   if (!flags.png.empty()) save_file(flags.png, picture.png(), picture, flags.force);
   if (!flags.svg.empty()) save_file(flags.svg, picture.svg(), picture, flags.force);
 }
@@ -148,7 +150,8 @@ void look(const Flags& flags) {
                                     {.begin = !flags.no_begin,
                                      .top = top,
                                      .seed = parse_seed("--seed", flags.seed),
-                                     .threads = threads});
+                                     .threads = threads,
+                                     .maps = flags.maps});
   if (!flags.png.empty() || !flags.svg.empty()) return save_pictures(flags, report, chosen);
   if (flags.json) return print(to_json(report, places_of(flags, report, chosen)));
   const TerminalStyle style = terminal_style();
@@ -179,6 +182,10 @@ Verb add_look(Command program) {
   option("--head", flags->head, "N", "With --layer: this head in full, weight by weight");
   verb.add_flag("--all", flags->all, "Every head: its map, its numbers, its links");
   option("--token", flags->token, "TOKEN", "What this token looks at in every head; or its index");
+  verb.add_flag("--no-sink", flags->maps.no_first,
+                "Maps without the first token, where heads rest that find nothing");
+  verb.add_flag("--value-weighted", flags->maps.value_weighted,
+                "Maps of weight times the size of what it moves");
   option("--top", flags->top, "N", "How many next tokens to show");
   option("--png", flags->png, "FILE", "A picture of the heads, or of the one of --layer --head");
   option("--svg", flags->svg, "FILE", "The same with text that can be selected and searched");

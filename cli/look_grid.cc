@@ -25,7 +25,8 @@ GridCell grid_cell(const LookReport& report, const HeadReport& head, dim_t cells
   for (const LabelScore& label : head.labels) {
     cell.labels.push_back(format_text("{} {}", name(label.label), short_weight(label.score)));
   }
-  cell.map = draw_map(report.recording->pooled(head.layer, head.head, cells).largest, style);
+  cell.map =
+      draw_map(weight_map(*report.recording, {head.layer, head.head}, cells, report.maps), style);
   return cell;
 }
 

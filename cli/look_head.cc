@@ -6,6 +6,7 @@
 
 #include "cephalo/core/format.h"
 #include "cli/look_views.h"
+#include "cli/look_words.h"
 #include "cli/terminal.h"
 
 namespace cephalo::cli {
@@ -33,7 +34,8 @@ double effective_tokens(const TensorView& row) {
 
 std::string numbers_matrix(const LookReport& report, const HeadPlace& place,
                            const TerminalStyle& style) {
-  const Tensor weights = report.recording->weights(place.layer, {.heads = {place.head}});
+  const Tensor weights =
+      map_weights(*report.recording, place.layer, {.heads = {place.head}}, report.maps);
   const dim_t tokens = report.recording->tokens();
   std::string indices(kLabel, ' ');
   std::string names(kLabel, ' ');
@@ -50,10 +52,11 @@ std::string numbers_matrix(const LookReport& report, const HeadPlace& place,
     for (dim_t j = 0; j < tokens; ++j) {
       const double weight = weights.at({0, i, j});
       const std::string cell = format_text("{:<{}}", short_weight(weight), kNumber);
-      out += j > i ? std::string(kNumber, ' ')
-                   : (style.colours == ColourDepth::none
-                          ? cell
-                          : painted(" " + cell.substr(0, kNumber - 1), weight, style));
+      out += j > i || std::isnan(weight)
+                 ? std::string(kNumber, ' ')
+                 : (style.colours == ColourDepth::none
+                        ? cell
+                        : painted(" " + cell.substr(0, kNumber - 1), weight, style));
     }
     out += format_text(" {:4.1f} of {}\n", effective_tokens(weights[0][i]), i + 1);
   }
@@ -63,15 +66,14 @@ std::string numbers_matrix(const LookReport& report, const HeadPlace& place,
 // Every other line of a map of half blocks is between two rows: it is named by the first.
 std::string shades_matrix(const LookReport& report, const HeadPlace& place, dim_t cells,
                           const TerminalStyle& style) {
-  const PooledWeights map = report.recording->pooled(place.layer, place.head, cells);
-  const std::vector<std::string> lines = draw_map(map.largest, style);
-  const dim_t rows = (map.largest.dim(0) + std::ssize(lines) - 1) / std::ssize(lines);
+  const Tensor map = weight_map(*report.recording, place, cells, report.maps);
+  const std::vector<std::string> lines = draw_map(map, style);
+  const dim_t rows = (map.dim(0) + std::ssize(lines) - 1) / std::ssize(lines);
   std::string out;
   for (dim_t k = 0; k < std::ssize(lines); ++k) {
     // Of the cells that share the tokens evenly, number n begins here.
     const dim_t cell = k * rows;
-    const dim_t first =
-        (cell * report.recording->tokens() + map.largest.dim(0) - 1) / map.largest.dim(0);
+    const dim_t first = (cell * report.recording->tokens() + map.dim(0) - 1) / map.dim(0);
     std::string line = row_name(report, first, style) + lines[static_cast<std::size_t>(k)];
     line.erase(line.find_last_not_of(' ') + 1);
     out += line + "\n";
@@ -117,6 +119,7 @@ std::string look_at_head(const LookReport& report, const HeadPlace& place,
     out += format_text("  {} {:.2f}", name(label.label), label.score);
   }
   out += format_text("\nrow = query, looks at {} column = key\n", style.utf8 ? "→" : "->");
+  out += map_reason(report, style);
   const dim_t tokens = report.recording->tokens();
   const dim_t room = style.width - kLabel;
   const bool fits = tokens * kNumber + 12 <= room;

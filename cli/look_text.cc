@@ -1,5 +1,6 @@
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -26,8 +27,10 @@ std::string headline(const LookReport& report, const TerminalStyle& style) {
   const auto width = static_cast<std::size_t>(style.width);
   const std::string text = cut(on_one_line(report.text), width, style.utf8);
   const std::size_t used = display_width(text) + display_width(what);
-  if (used + 2 > width) return bold(text, style) + "\n" + what + "\n";
-  return bold(text, style) + std::string(width - used, ' ') + what + "\n";
+  const std::string note = training_note(report.trained_context_length, std::ssize(report.tokens));
+  const std::string below = "\n" + (note.empty() ? note : wrapped(note, width));
+  if (used + 2 > width) return bold(text, style) + "\n" + what + below;
+  return bold(text, style) + std::string(width - used, ' ') + what + below;
 }
 
 // Index, piece and id of each token, below each other, in as many bands as the width asks for.
@@ -132,7 +135,7 @@ std::string look_at_model(const LookReport& report, const TerminalStyle& style) 
   const std::vector<const HeadReport*> shown =
       heads_to_show(report, maps_in_a_row(report, style.width));
   std::string out = headline(report, style) + token_table(report, style) + "\n";
-  out += what_one_sees(report, style) + "\n";
+  out += what_one_sees(report, style) + map_reason(report, style) + "\n";
   out += map_caption(report, std::ssize(shown), style) + draw_maps(report, shown, style);
   out += letter_table(report, style) + label_lines(report, style) + "\n" +
          next_tokens(report, style) + "\n";
@@ -143,7 +146,7 @@ std::string look_at_model(const LookReport& report, const TerminalStyle& style) 
 
 std::string look_at_heads(const LookReport& report, std::optional<dim_t> layer,
                           const TerminalStyle& style) {
-  std::string out = headline(report, style) + "\n";
+  std::string out = headline(report, style) + map_reason(report, style) + "\n";
   out += map_caption(report, report.recording->num_heads(), style) + "\n";
   std::string table = bold(
       "       previous sink current duplicate induction entropy tokens largest distance", style);
@@ -179,13 +182,15 @@ std::string look_at_token(const LookReport& report, dim_t token, std::optional<d
     others += format_text("{}--token {}", others.empty() ? "" : ", ", k);
   }
   if (!others.empty()) out += format_text("it is in the text more than once: {}\n", others);
+  out += map_reason(report, style);
   out += "\n";
   for (dim_t l = layer.value_or(0); l < (layer ? *layer + 1 : report.recording->num_layers());
        ++l) {
-    const Tensor weights = report.recording->weights(l, {.rows = {token}});
+    const Tensor weights = map_weights(*report.recording, l, {.rows = {token}}, report.maps);
     for (dim_t h = 0; h < weights.dim(0); ++h) {
       std::vector<dim_t> keys(at(token + 1));
       for (dim_t j = 0; j <= token; ++j) keys[at(j)] = j;
+      std::erase_if(keys, [&](dim_t j) { return std::isnan(weights.at({h, 0, j})); });
       std::stable_sort(keys.begin(), keys.end(), [&](dim_t a, dim_t b) {
         return weights.at({h, 0, a}) > weights.at({h, 0, b});
       });

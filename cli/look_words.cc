@@ -146,6 +146,11 @@ std::string what_one_sees(const LookReport& report, const TerminalStyle& style) 
   return wrapped(text + ".", static_cast<std::size_t>(style.width));
 }
 
+std::string map_reason(const LookReport& report, const TerminalStyle& style) {
+  if (report.maps.plain()) return "";
+  return wrapped(reason(report.maps), static_cast<std::size_t>(style.width));
+}
+
 std::string label_lines(const LookReport& report, const TerminalStyle& style) {
   constexpr std::size_t kColumn = 13;
   std::string out;

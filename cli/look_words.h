@@ -33,6 +33,8 @@ std::string links_line(const LookReport& report, const std::vector<Link>& strong
 
 // Two sentences for who sees this for the first time: what a map is, what stands out in these.
 std::string what_one_sees(const LookReport& report, const TerminalStyle& style);
+// Why the maps are not plain weights, in lines; "" where they are.
+std::string map_reason(const LookReport& report, const TerminalStyle& style);
 // Of each label its letter, the head that shows it most clearly here, its scores and its links.
 std::string label_lines(const LookReport& report, const TerminalStyle& style);
 

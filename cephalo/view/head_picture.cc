@@ -1,6 +1,7 @@
 #include "cephalo/view/head_picture.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "cephalo/core/fail.h"
 #include "cephalo/view/font.h"
@@ -69,11 +70,13 @@ std::string in_words(const LabelScore& label) {
   return format_text("{} {:.2f}", name(label.label), label.score);
 }
 
-std::string caption(const Recording& recording, dim_t cells) {
-  if (cells == recording.tokens()) return kCaption;
-  return format_text("{}; a cell is the largest of about {} x {}", kCaption,
-                     (recording.tokens() + cells - 1) / cells,
-                     (recording.tokens() + cells - 1) / cells);
+std::string caption(const Recording& recording, dim_t cells, const MapOptions& maps) {
+  std::string out = kCaption;
+  if (maps.value_weighted) out += "; times the size of what it moves";
+  if (maps.no_first) out += "; without the first token";
+  if (cells == recording.tokens()) return out;
+  const dim_t pooled = (recording.tokens() + cells - 1) / cells;
+  return out + format_text("; a cell is the largest of about {0} x {0}", pooled);
 }
 
 // The names of tokens beside a map: of all where there is room, of some where there is not.
@@ -125,6 +128,7 @@ void write_numbers(Picture& picture, dim_t left, dim_t top, const TensorView& ce
   for (dim_t i = 0; i < cells.dim(0); ++i) {
     for (dim_t j = 0; j <= i; ++j) {
       const double weight = cells.at({i, j});
+      if (std::isnan(weight)) continue;
       picture.write(left + j * size + size / 2, top + i * size + below, short_weight(weight),
                     {ink_on(cividis(weight)), kLetter, Anchor::middle});
     }
@@ -169,7 +173,7 @@ struct GridLayout {
 }  // namespace
 
 Picture draw_heads(const Recording& recording, const std::vector<HeadReport>& reports,
-                   const PictureText& text) {
+                   const PictureText& text, const MapOptions& maps) {
   require(!reports.empty(), "draw_heads: there are no heads to draw");
   const GridLayout at(recording, reports, text);
   const dim_t top = kMargin + 3 * kLine;
@@ -180,13 +184,14 @@ Picture draw_heads(const Recording& recording, const std::vector<HeadReport>& re
   const dim_t wanted = std::max(recording.num_heads() * at.column, footer_width() + kMargin);
   Picture picture(kMargin + wanted, top + layers * at.row + kFooterHeight, kPage);
   draw_header(picture,
-              {text.text, format_text("{}: {}", text.model, caption(recording, at.cells))});
+              {text.text, format_text("{}: {}", text.model, caption(recording, at.cells, maps))});
   for (const HeadReport& report : reports) {
     const dim_t x = kMargin + report.head * at.column + at.room;
     const dim_t title = top + (report.layer - first_layer) * at.row + tall;
     const dim_t y = title - tall + kLine + at.room;
     picture.write(x - at.room, title, format_text("L{} H{}", report.layer, report.head), kPlainInk);
-    picture.draw_map(x, y, recording.pooled(report.layer, report.head, at.cells).largest, at.cell);
+    const HeadPlace place{report.layer, report.head};
+    picture.draw_map(x, y, weight_map(recording, place, at.cells, maps), at.cell);
     if (at.named) at.axis.draw(picture, x, y);
     dim_t line = y + at.side + tall + 8;
     for (const LabelScore& label : report.labels) {
@@ -198,7 +203,8 @@ Picture draw_heads(const Recording& recording, const std::vector<HeadReport>& re
   return picture;
 }
 
-Picture draw_head(const Recording& recording, const HeadReport& report, const PictureText& text) {
+Picture draw_head(const Recording& recording, const HeadReport& report, const PictureText& text,
+                  const MapOptions& maps) {
   constexpr dim_t kNumbers = 24;  // tokens that have room for a number in each cell
   constexpr dim_t kNames = 64;    // and each for its name beside the map
   constexpr dim_t kSide = 1024;   // of a map of more
@@ -214,13 +220,13 @@ Picture draw_head(const Recording& recording, const HeadReport& report, const Pi
 
   std::string heading = format_text("layer {} head {}", report.layer, report.head);
   for (const LabelScore& label : report.labels) heading += ", " + in_words(label);
-  const std::string note = caption(recording, cells);
+  const std::string note = caption(recording, cells, maps);
   const dim_t wanted = std::max({left + side, kMargin + text_width(note), footer_width()});
   Picture picture(wanted + kMargin, top + side + kMargin + kFooterHeight, kPage);
   draw_header(picture, {heading, note, format_text("{}: {}", text.model, text.text)});
-  PooledWeights map = recording.pooled(report.layer, report.head, cells);
-  const Tensor numbers = cells <= kNumbers ? Tensor::copy(map.largest) : Tensor();
-  picture.draw_map(left, top, std::move(map.largest), size);
+  Tensor map = weight_map(recording, {report.layer, report.head}, cells, maps);
+  const Tensor numbers = cells <= kNumbers ? Tensor::copy(map) : Tensor();
+  picture.draw_map(left, top, std::move(map), size);
   axis.draw(picture, left, top);
   if (cells <= kNumbers) write_numbers(picture, left, top, numbers, size);
   draw_footer(picture);

@@ -5,6 +5,7 @@
 
 #include "cephalo/view/head_metrics.h"
 #include "cephalo/view/picture.h"
+#include "cephalo/view/weight_map.h"
 
 #pragma GCC visibility push(default)
 namespace cephalo {
@@ -20,10 +21,11 @@ struct PictureText {
 // models of more than 256 heads), labels below. Long texts are pooled: a cell shows the largest of
 // its weights, and the picture says so.
 Picture draw_heads(const Recording& recording, const std::vector<HeadReport>& reports,
-                   const PictureText& text);
+                   const PictureText& text, const MapOptions& maps = {});
 
 // One head with its tokens on both sides; numbers in the cells where there is room for them.
-Picture draw_head(const Recording& recording, const HeadReport& report, const PictureText& text);
+Picture draw_head(const Recording& recording, const HeadReport& report, const PictureText& text,
+                  const MapOptions& maps = {});
 
 }  // namespace cephalo
 #pragma GCC visibility pop

@@ -27,7 +27,8 @@ bool has_a_map_of_its_own(HeadLabel label) {
 }  // namespace
 
 LookModel look_model(const TextModel& model) {
-  return {model.name, model.gpt, model.tokenizer, model.first_token()};
+  return {model.name, model.gpt, model.tokenizer, model.first_token(),
+          model.config.trained_context_length};
 }
 
 std::vector<std::int64_t> look_ids(const LookModel& model, const std::string& text, bool begin) {
@@ -92,6 +93,8 @@ LookReport look_at(const LookModel& model, const std::string& text,
   report.model = model.name;
   report.begun = options.begin && model.first_token.has_value();
   report.tokens = look_tokens(model, recording->ids());
+  report.trained_context_length = goes_beyond_training(model, recording->tokens());
+  report.maps = options.maps;
   report.probe = probe.options;
   report.heads = report_heads(*recording, probe.scores);
   for (const Prediction& next : recording->predictions(options.top)) {
@@ -121,6 +124,17 @@ std::vector<const HeadReport*> heads_to_show(const LookReport& report, std::size
   });
   for (const HeadReport* head : others) add(head);
   return chosen;
+}
+
+std::optional<dim_t> goes_beyond_training(const LookModel& model, dim_t tokens) {
+  const std::optional<dim_t>& trained = model.trained_context_length;
+  return trained && tokens > *trained ? trained : std::nullopt;
+}
+
+std::string training_note(const std::optional<dim_t>& trained_context_length, dim_t tokens) {
+  if (!trained_context_length) return "";
+  return format_text("Beyond what the model was trained on: {} tokens, trained on {} at a time.",
+                     tokens, *trained_context_length);
 }
 
 const char* in_words(HeadLabel label) {

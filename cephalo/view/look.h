@@ -10,6 +10,7 @@
 #include "cephalo/view/head_links.h"
 #include "cephalo/view/head_metrics.h"
 #include "cephalo/view/recording.h"
+#include "cephalo/view/weight_map.h"
 
 #pragma GCC visibility push(default)
 namespace cephalo {
@@ -20,6 +21,8 @@ struct LookModel {
   const Gpt& gpt;
   const Bpe& tokenizer;
   std::optional<std::int64_t> first_token;  // that begins a text
+  // Where the model reads more tokens than it was trained on: how many these were.
+  std::optional<dim_t> trained_context_length = {};
 };
 LookModel look_model(const TextModel& model);
 
@@ -29,6 +32,7 @@ struct LookOptions {
   dim_t top = 5;             // how many of the likeliest next tokens
   std::uint64_t seed = 123;  // of the random tokens that heads are probed with
   int threads = 0;
+  MapOptions maps = {};  // what the maps of heads show
 };
 
 // What heads do on random tokens that repeat: the same for every text, so one serves many looks.
@@ -60,13 +64,15 @@ struct LookPrediction {
 // A text seen by a model: what terminal, picture, page, JSON and Python draw.
 struct LookReport {
   std::string text;
-  std::string model;   // its name
-  bool begun = false;  // the first token was prepended
+  std::string model;                            // its name
+  bool begun = false;                           // the first token was prepended
+  std::optional<dim_t> trained_context_length;  // where the text is longer than that
   std::vector<LookToken> tokens;
   std::optional<ProbeOptions> probe;
   std::vector<HeadReport> heads;  // layer by layer
   std::vector<LookPrediction> predictions;
   std::shared_ptr<const Recording> recording;  // weights, links and maps of any head
+  MapOptions maps = {};                        // what these show
 
   dim_t num_layers() const { return recording->num_layers(); }
   dim_t num_heads() const { return recording->num_heads(); }
@@ -89,6 +95,12 @@ LookReport look_at(const LookModel& model, const std::string& text,
 // Where there is no room for all heads: of every label that the text shows the clearest one, then
 // the next ones; then those that look at the first token least.
 std::vector<const HeadReport*> heads_to_show(const LookReport& report, std::size_t most);
+
+// Of a model that reads more than it was trained on, and a text that makes use of that: how many
+// tokens these were.
+std::optional<dim_t> goes_beyond_training(const LookModel& model, dim_t tokens);
+// That in one sentence; "" where the text does not go beyond.
+std::string training_note(const std::optional<dim_t>& trained_context_length, dim_t tokens);
 
 // What a head with this label does, after "looks".
 const char* in_words(HeadLabel label);

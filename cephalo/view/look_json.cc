@@ -1,7 +1,8 @@
 #include "cephalo/view/look_json.h"
 
-#include "cephalo/io/json_value.h"
-#include "cephalo/text/byte_alphabet.h"
+#include <cmath>
+
+#include "cephalo/view/report_head.h"
 
 namespace cephalo {
 namespace {
@@ -29,22 +30,21 @@ Json metrics_of(const HeadReport& head) {
   return json;
 }
 
-Json weights_of(const Recording& recording, const HeadPlace& place) {
-  const Tensor weights =
-      Tensor::copy(recording.weights(place.layer, {.heads = {place.head}}), DType::f32);
+// What a map leaves out is null.
+Json weights_of(const LookReport& report, const HeadPlace& place) {
+  const Tensor weights = Tensor::copy(
+      map_weights(*report.recording, place.layer, {.heads = {place.head}}, report.maps),
+      DType::f32);
   const float* weight = weights.data_as<float>();
   Json rows = Json::array();
   for (dim_t i = 0; i < weights.dim(1); ++i, weight += weights.dim(2)) {
     Json row = Json::array();
-    for (dim_t j = 0; j <= i; ++j) row.push_back(weight[j]);
+    for (dim_t j = 0; j <= i; ++j) {
+      row.push_back(std::isnan(weight[j]) ? Json() : Json(weight[j]));
+    }
     rows.push_back(std::move(row));
   }
   return rows;
-}
-
-// A piece as vocab.json writes it: JSON has no place for half a character.
-Json token_json(const LookToken& token) {
-  return {{"id", token.id}, {"piece", to_byte_characters(token.piece)}};
 }
 
 Json head_json(const HeadReport& head) {
@@ -61,15 +61,18 @@ Json head_json(const HeadReport& head) {
 }  // namespace
 
 std::string to_json(const LookReport& report, const std::vector<HeadPlace>& with_weights) {
-  Json json = {{"text", report.text},
-               {"model", report.model},
-               {"num_layers", report.num_layers()},
-               {"num_heads", report.num_heads()},
-               {"begun", report.begun},
-               {"tokens", Json::array()},
-               {"heads", Json::array()},
-               {"predictions", Json::array()}};
-  for (const LookToken& token : report.tokens) json["tokens"].push_back(token_json(token));
+  Json json = report_head("cephalo.look/1", report.model, report.recording->model(), report.tokens,
+                          report.begun);
+  json["text"] = report.text;
+  json["num_layers"] = report.num_layers();
+  json["num_heads"] = report.num_heads();
+  json["begun"] = report.begun;
+  json["trained_context_length"] =
+      report.trained_context_length ? Json(*report.trained_context_length) : Json();
+  json["maps"] = {{"no_first", report.maps.no_first},
+                  {"value_weighted", report.maps.value_weighted}};
+  json["heads"] = Json::array();
+  json["predictions"] = Json::array();
   if (report.probe) {
     json["probe"] = {{"length", report.probe->length},
                      {"draws", report.probe->draws},
@@ -79,7 +82,7 @@ std::string to_json(const LookReport& report, const std::vector<HeadPlace>& with
   for (const HeadPlace& place : with_weights) {
     const HeadReport& head = report.at(place);
     const auto index = static_cast<std::size_t>(&head - report.heads.data());
-    json["heads"][index]["weights"] = weights_of(*report.recording, place);
+    json["heads"][index]["weights"] = weights_of(report, place);
   }
   for (const LookPrediction& prediction : report.predictions) {
     Json token = token_json(prediction.token);

@@ -1,5 +1,6 @@
 #include "cephalo/view/picture.h"
 
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -36,7 +37,7 @@ class Painter {
       for (dim_t j = 0; j < wide.dim(1); ++j, ++weight) {
         const dim_t x = map.x + j * map.cell;
         const dim_t y = map.y + i * map.cell;
-        if (j > i) {
+        if (j > i || std::isnan(*weight)) {
           hatch_pixels(pixels_, x, y, map.cell, map.cell);
         } else {
           pixels_.fill(x, y, map.cell, map.cell, cividis(*weight));

@@ -56,8 +56,8 @@ class Picture {
 
   void fill(dim_t x, dim_t y, dim_t width, dim_t height, Colour colour);
   void hatch(dim_t x, dim_t y, dim_t width, dim_t height);
-  // weights: [n, n] of a causal head, from 0 to 1. What lies above the diagonal is hatched: it is
-  // hidden, not a weight of 0.
+  // weights: [n, n] of a causal head, from 0 to 1. What lies above the diagonal is hatched, as NaN
+  // is: it is hidden, not a weight of 0.
   void draw_map(dim_t x, dim_t y, Tensor weights, dim_t cell);
   // UTF-8 on the line through y (upwards: through x).
   void write(dim_t x, dim_t y, std::string_view text, const TextStyle& style);

@@ -12,7 +12,8 @@
 namespace cephalo {
 namespace {
 
-constexpr int kShades = 64;  // of a map: more cannot be told apart, and each is a path
+constexpr int kShades = 64;   // of a map: more cannot be told apart, and each is a path
+constexpr long kHidden = -1;  // what a map leaves out, among the shades
 
 std::string hex(Colour c) {
   return format_text("#{:02x}{:02x}{:02x}", c.red, c.green, c.blue);
@@ -37,8 +38,9 @@ class SvgWriter {
   void operator()(const Picture::Map& map) {
     out_ += "<g shape-rendering=\"crispEdges\">";
     for (const auto& [shade, path] : paths_by_shade(map)) {
-      out_ += format_text("<path fill=\"{}\" d=\"{}\"/>",
-                          hex(cividis(static_cast<double>(shade) / kShades)), path);
+      const std::string fill =
+          shade == kHidden ? "url(#hidden)" : hex(cividis(static_cast<double>(shade) / kShades));
+      out_ += format_text("<path fill=\"{}\" d=\"{}\"/>", fill, path);
     }
     out_ += format_text("</g><path fill=\"url(#hidden)\" d=\"{}\"/>\n", hidden_part(map));
   }
@@ -65,7 +67,9 @@ class SvgWriter {
     std::map<long, std::string> paths;
     const Tensor wide = Tensor::copy(map.weights, DType::f64);
     const auto* row = wide.data_as<double>();
-    const auto shade_at = [&](dim_t j) { return std::lround(row[j] * kShades); };
+    const auto shade_at = [&](dim_t j) {
+      return std::isnan(row[j]) ? kHidden : std::lround(row[j] * kShades);
+    };
     for (dim_t i = 0; i < wide.dim(0); ++i, row += wide.dim(1)) {
       for (dim_t begin = 0, end = 0; begin <= i; begin = end) {
         while (end <= i && shade_at(end) == shade_at(begin)) ++end;

@@ -28,6 +28,7 @@ class Recording {
   dim_t num_layers() const { return static_cast<dim_t>(layers_.size()); }
   dim_t num_heads() const { return model_->options().num_heads; }
   const std::vector<std::int64_t>& ids() const { return ids_; }
+  const Gpt& model() const { return *model_; }
 
   // -> [heads, rows, tokens]: those of the selection, or all
   Tensor weights(dim_t layer, const WeightsSelection& selection = {}) const;

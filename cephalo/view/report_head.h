@@ -16,10 +16,12 @@ namespace cephalo {
 std::string parameters_sha256(const Gpt& gpt);
 
 // {"name", "sha256", "dtype", "num_layers", "num_heads"}
-Json model_json(const LookModel& model);
+Json model_json(const std::string& name, const Gpt& gpt);
 
-// [{"i", "id", "piece", "text"}, ...]: piece as vocab.json writes it, text as it stands in a text.
-// Bytes that are not UTF-8 are left in it, so dump with {.replace = true}.
+// {"id", "piece", "text"}: piece as vocab.json writes it, text as it stands in a text. Bytes that
+// are not UTF-8 are left in it, so dump with {.replace = true}.
+Json token_json(const LookToken& token);
+// [{"i", "id", "piece", "text"}, ...]
 Json tokens_json(const std::vector<LookToken>& tokens);
 
 // What the JSON of every report about a model and a text begins with:
@@ -28,5 +30,8 @@ Json tokens_json(const std::vector<LookToken>& tokens);
 // put before the text.
 Json report_head(const char* schema, const LookModel& model, const std::vector<LookToken>& tokens,
                  bool began);
+// Of a model by its name and its numbers.
+Json report_head(const char* schema, const std::string& name, const Gpt& gpt,
+                 const std::vector<LookToken>& tokens, bool began);
 
 }  // namespace cephalo

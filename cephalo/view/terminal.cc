@@ -31,13 +31,17 @@ std::string ink_code(double weight, const TerminalStyle& style) {
   return dark ? "\x1b[38;2;0;0;0m" : "\x1b[38;2;255;255;255m";
 }
 
+// What lies above the diagonal is hidden, and so is what a map leaves out.
+bool is_seen(const TensorView& cells, dim_t y, dim_t x) {
+  return y < cells.dim(0) && x <= y && !std::isnan(cells.at({y, x}));
+}
+
 // Two rows in one line of characters: the upper half of each is the first row's.
 std::string half_blocks(const TensorView& cells, dim_t row, const TerminalStyle& style) {
-  const auto is_seen = [&](dim_t y, dim_t x) { return y < cells.dim(0) && x <= y; };
   std::string line;
   for (dim_t x = 0; x < cells.dim(1); ++x) {
-    const bool upper = is_seen(row, x);
-    const bool lower = is_seen(row + 1, x);
+    const bool upper = is_seen(cells, row, x);
+    const bool lower = is_seen(cells, row + 1, x);
     if (!upper && !lower) {
       line += ' ';
       continue;
@@ -54,7 +58,7 @@ std::string shades(const TensorView& cells, dim_t row, const TerminalStyle& styl
   std::string line;
   for (dim_t x = 0; x < cells.dim(1); ++x) {
     const double weight = cells.at({row, x});
-    line += x > row                              ? " "
+    line += !is_seen(cells, row, x)              ? " "
             : style.colours == ColourDepth::none ? shade(weight, style)
                                                  : painted(" ", weight, style);
   }

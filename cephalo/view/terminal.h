@@ -30,8 +30,8 @@ std::string shade(double weight, const TerminalStyle& style);
 std::string legend(const TerminalStyle& style);
 
 // cells: [rows, columns], weights from 0 to 1 of a causal head -> lines of `columns` columns. What
-// lies above the diagonal is hidden and stays empty: it is not a weight of 0. With colours and
-// UTF-8 a line holds two rows.
+// lies above the diagonal is hidden and stays empty, as NaN does: it is not a weight of 0. With
+// colours and UTF-8 a line holds two rows.
 std::vector<std::string> draw_map(const TensorView& cells, const TerminalStyle& style);
 
 // `share` of `width` columns, in eighths where the characters allow it.

@@ -237,6 +237,20 @@ class Convert(InFolder):
         self.ok("convert", self.at("a"), self.at("by-its-old-name"), "--to", "fused")
         self.assertEqual(self.at("by-its-old-name").read_bytes(), self.at("to-joined").read_bytes())
 
+    def test_a_model_is_made_to_read_longer_texts(self):
+        out = self.ok("convert", "builtin", self.at("long"), "--context-length", 2048)
+        self.assertIn("reads 2048 tokens instead of 256; beyond 256 it was not trained", out)
+        config = json.loads((self.at("long") / "config.json").read_text())
+        self.assertEqual((config["n_positions"], config["trained_context_length"]), (2048, 256))
+        said = self.ok("look", "word " * 299, "--model", self.at("long"))
+        self.assertIn("Beyond what the model was trained on: 300 tokens, trained on 256 at a time.", said)
+        said = self.ok("look", "word " * 99, "--model", self.at("long"))
+        self.assertNotIn("Beyond", said)
+        self.refuses(2, "builtin: is a model, which is written with another --context-length; --to is for "
+                        "a layer", "convert", "builtin", self.at("b"), "--to", "gpt2")
+        self.refuses(2, "--to: is missing: the FORM that the layer is written in",
+                     "convert", FILES / "separate.safetensors", self.at("b"))
+
     def test_what_does_not_fit_is_refused_by_name(self):
         self.refuses(1, "MultiHeadAttention: form raw cannot hold an output projection",
                      "convert", FILES / "separate.safetensors", self.at("b"), "--to", "raw",

@@ -118,6 +118,17 @@ class Text(Look):
             weights = [float(w) for w in re.findall(r"(?<= )(?:1\.0|\.\d\d)", line)]
             self.assertEqual(weights, sorted(weights, reverse=True))
 
+    def test_maps_without_the_first_token_say_why(self):
+        for arguments in ([], ["--layer", "0"], ["--token", "sat"], ["--layer", "0", "--head", "0"]):
+            plain = " ".join(self.ok(TEXT, *arguments).split())
+            self.assertNotIn("rest there", plain)
+            out = " ".join(self.ok(TEXT, "--no-sink", *arguments).split())
+            self.assertIn("The first token is left out: heads rest there when they find nothing", out)
+            out = " ".join(self.ok(TEXT, "--value-weighted", *arguments).split())
+            self.assertIn("many heads rest on the first one, whose value moves little", out)
+        out = self.ok(TEXT, "--no-sink", "--token", "sat")
+        self.assertNotRegex(out, r"L\d H\d.*endoftext")
+
     def test_a_token_that_is_there_twice(self):
         out = self.ok("a cat and a cat", "--token", "cat")
         self.assertIn("it is in the text more than once: --token", out)
@@ -270,7 +281,7 @@ class Json(Look):
     def test_the_same_numbers(self):
         out = json.loads(self.ok(TEXT, "--json"))
         self.assertEqual(out["text"], TEXT)
-        self.assertEqual(out["model"], "cephalo-small")
+        self.assertEqual(out["model"]["name"], "cephalo-small")
         self.assertEqual(len(out["heads"]), LAYERS * HEADS)
         self.assertEqual(out["tokens"][0]["piece"], "<|endoftext|>")
         self.assertEqual("".join(t["piece"] for t in out["tokens"][1:]).replace("\u0120", " "), TEXT)
@@ -297,11 +308,22 @@ class Json(Look):
         one = json.loads(self.ok(TEXT, "--json", "--layer", "1", "--head", "2"))
         self.assertEqual([h["head"] for h in one["heads"] if "weights" in h], [2])
 
+    def test_weights_without_the_first_token(self):
+        plain = json.loads(self.ok(TEXT, "--json", "--all"))
+        out = json.loads(self.ok(TEXT, "--json", "--all", "--no-sink"))
+        self.assertEqual(out["maps"], {"no_first": True, "value_weighted": False})
+        for head, other in zip(plain["heads"], out["heads"]):
+            self.assertEqual(other["weights"][0], [None])
+            for row, left in zip(head["weights"][1:], other["weights"][1:]):
+                self.assertIsNone(left[0])
+                for weight, share in zip(row[1:], left[1:]):
+                    self.assertAlmostEqual(weight / sum(row[1:]), share, places=5)
+
     def test_the_built_in_model_is_the_one_in_the_folder(self):
         ours = json.loads(self.ok(TEXT, "--json"))
         folder = json.loads(self.ok(TEXT, "--json", "--model", MODEL))
-        self.assertEqual(folder.pop("model"), str(MODEL))
-        ours.pop("model")
+        self.assertEqual(folder["model"].pop("name"), str(MODEL))
+        ours["model"].pop("name")
         self.assertEqual(ours, folder)
 
     def test_the_seed_is_the_probes(self):
