@@ -19,10 +19,11 @@ enum class ModelSection {
   stream      // resid_pre of a layer; with `position`, at that token alone
 };
 
-// What becomes of it. Which goes with which part: see check_changes.
+// What becomes of it. A head can be changed by all but hide and cut, an edge by those two, the
+// stream by patch; attention, MLP and layer by zero.
 enum class ChangeKind {
   zero,
-  mean,            // of the context over all positions of this run
+  mean,            // of the context over all positions, as it is in the run that is changed
   reference_mean,  // of the context over all tokens of a reference text, one vector for each head
   uniform,         // weights 1 / (number of visible keys), values unchanged
   no_first,        // the score of key 0 is −inf, and the row adds up to 1 again; row 0 stays
@@ -45,17 +46,18 @@ struct Change {
   bool operator==(const Change&) const = default;
 };
 
-// Made together, in one run.
+// Made together, in one run: each where the run comes by, on what changes before it have left.
 using Changes = std::vector<Change>;
 
-// "L3H2", "L3", "L3.attention", "L3.mlp", "L3H2:12>4" (query 12, key 4), joined by commas, all of
-// one kind. An error says what is wrong and shows the form.
+// "L3H2", "L3", "L3.attention", "L3.mlp", "L3H2:12>4" (query 12, key 4), "L3.stream",
+// "L3.stream:12" (at token 12), joined by commas, all of one kind; of an edge zero means hide. An
+// error says what is wrong and shows the form.
 Changes parse_changes(std::string_view text, ChangeKind kind, double factor = 1.0);
 std::string to_string(const Change& change);          // "L3H2"
 ChangeKind parse_change_kind(std::string_view word);  // an error that lists the words
 
-// An error that names the change: no such layer, head or token, a key that the query cannot see, or
-// a kind that the part does not have.
+// An error that names the change: no such layer, head or token, a key that the query cannot see, a
+// kind that the part does not have, two changes of one thing, or a query whose keys are all hidden.
 void check_changes(const Changes& changes, const GptOptions& model, dim_t tokens);
 
 // Experiments that go through a model part by part.

@@ -21,7 +21,8 @@ struct Patching {
 
 inline constexpr double kLeastDifference = 0.1;
 
-// Both texts have as many tokens; an error otherwise.
+// Both texts have as many tokens; an error otherwise. options.patch_from is the clean text's pass,
+// whatever it says. Heads come first, then positions; NaN where progress stopped it.
 Patching patch_each(const KeptPass& clean, const KeptPass& corrupt, std::int64_t answer,
                     std::int64_t wrong, const SweepOptions& options = {});
 

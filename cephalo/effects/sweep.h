@@ -15,7 +15,8 @@ struct SweepOptions {
   const KeptPass* patch_from = nullptr;  // what `patch` takes; as many tokens
   const Tensor* reference = nullptr;     // what `reference_mean` takes: see reference_mean()
   std::size_t memory = 256u << 20;       // bytes that experiments may hold at a time
-  // Called as experiments end, in order; false stops, and what is done is returned.
+  // Called as experiments end, with how many of them are done from the first on; false stops, and
+  // these are returned.
   std::function<bool(std::size_t done, std::size_t all)> progress = {};
   int threads = 0;
 };

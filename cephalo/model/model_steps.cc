@@ -1,5 +1,7 @@
 #include "cephalo/model/model_steps.h"
 
+#include <initializer_list>
+
 #include "cephalo/attention/layer/fused_layer.h"
 #include "cephalo/attention/layer/row_rotation.h"
 #include "cephalo/linear/ops.h"
@@ -16,19 +18,38 @@ Gelu form_of(Activation activation) {
   return activation == Activation::gelu_erf ? Gelu::erf : Gelu::tanh;
 }
 
+// Rows [begin, end) of a layer's q, k and v.
+PackedLinear pack_qkv(const MultiHeadAttention& attention, const GptOptions& o, dim_t begin,
+                      dim_t end) {
+  const TensorView weight = attention.parameter("qkv_proj.weight").slice(0, begin, end);
+  if (!o.qkv_bias) return {weight, {}, o.dtype};
+  return {weight, attention.parameter("qkv_proj.bias").slice(0, begin, end), o.dtype};
+}
+
+std::vector<PackedLinear> pack_heads(const TensorView& out_weight, const GptOptions& o) {
+  std::vector<PackedLinear> heads;
+  for (dim_t h = 0; h < o.num_heads; ++h) {
+    heads.emplace_back(out_weight.slice(1, h * o.head_dim(), (h + 1) * o.head_dim()), TensorView(),
+                       o.dtype);
+  }
+  return heads;
+}
+
 }  // namespace
 
 ModelSteps::ModelSteps(const Gpt& model) : model_(&model), parts_(&layers_of(model)) {
-  const DType steps = parts_->options.dtype;
+  const GptOptions& o = parts_->options;
   for (const Block& block : parts_->blocks) {
     const MultiHeadAttention& a = block.attention;
-    const TensorView bias = parts_->options.qkv_bias ? a.parameter("qkv_proj.bias") : TensorView();
-    layers_.push_back(
-        {PackedLinear(a.parameter("qkv_proj.weight"), bias, steps),
-         PackedLinear(a.parameter("out_proj.weight"), a.parameter("out_proj.bias"), steps),
-         PackedLinear(a.parameter("out_proj.weight"), {}, steps), block.mlp.pack()});
+    const TensorView out = a.parameter("out_proj.weight");
+    layers_.push_back({pack_qkv(a, o, 0, qkv_width()),
+                       PackedLinear(out, a.parameter("out_proj.bias"), o.dtype), pack_heads(out, o),
+                       block.mlp.pack()});
   }
-  head_.emplace(parts_->head_weight(), TensorView(), steps);
+  const MultiHeadAttention& last = parts_->blocks.back().attention;
+  last_q_.emplace(pack_qkv(last, o, 0, o.d_model));
+  last_kv_.emplace(pack_qkv(last, o, o.d_model, qkv_width()));
+  head_.emplace(parts_->head_weight(), TensorView(), o.dtype);
 }
 
 const GptOptions& ModelSteps::options() const {
@@ -83,39 +104,64 @@ QkvHeads ModelSteps::heads(const MutableTensorView& qkv, const StepRows& rows) c
           heads_of(qkv, rows.batch, o.d_model + o.kv_width(), o.num_kv_heads, dim)};
 }
 
+MutableTensorView ModelSteps::query_heads(const MutableTensorView& rows, dim_t batch) const {
+  return heads_of(rows, batch, 0, options().num_heads, options().head_dim());
+}
+
+KvHeads ModelSteps::kv_heads(const MutableTensorView& rows, dim_t batch) const {
+  const GptOptions& o = options();
+  return {heads_of(rows, batch, 0, o.num_kv_heads, o.head_dim()),
+          heads_of(rows, batch, o.kv_width(), o.num_kv_heads, o.head_dim())};
+}
+
 namespace {
 
-std::optional<RowRotation> rotation_of(const GptOptions& o, const QkvHeads& heads,
+std::optional<RowRotation> rotation_of(const GptOptions& o,
+                                       std::initializer_list<MutableTensorView> heads,
                                        const StepRows& rows) {
   if (o.positions != PositionKind::rotary) return std::nullopt;
-  const std::vector<dim_t> shift(static_cast<std::size_t>(rows.batch), rows.first);
   RowRotation rotation(o.rotary, o.head_dim());
-  rotation.add({heads.q, shift});
-  rotation.add({heads.k, shift});
+  for (const MutableTensorView& each : heads) {
+    rotation.add({each, std::vector<dim_t>(static_cast<std::size_t>(rows.batch), rows.first)});
+  }
   rotation.build_table();
   return rotation;
+}
+
+void linear_rotated(const PackedLinear& weight, const TensorView& x, const MutableTensorView& out,
+                    const std::optional<RowRotation>& rotation) {
+  if (!rotation) return ops::linear(weight, x, out);
+  const Rotation turn = rotation->rotation();
+  ops::linear(weight, x, out, Epilogue::rotate(turn));
 }
 
 }  // namespace
 
 void ModelSteps::rotate(const QkvHeads& heads, const StepRows& rows) const {
-  const std::optional<RowRotation> rotation = rotation_of(options(), heads, rows);
+  const std::optional<RowRotation> rotation = rotation_of(options(), {heads.q, heads.k}, rows);
   if (rotation) ops::rotate(rotation->rotation());
 }
 
 void ModelSteps::project_rotated(dim_t layer, const TensorView& normed,
                                  const MutableTensorView& qkv, const StepRows& rows) const {
-  const std::optional<RowRotation> rotation = rotation_of(options(), heads(qkv, rows), rows);
-  if (!rotation) return project(layer, normed, qkv);
-  const Rotation turn = rotation->rotation();
-  ops::linear(layers_[static_cast<std::size_t>(layer)].qkv, normed, qkv, Epilogue::rotate(turn));
+  const QkvHeads turned = heads(qkv, rows);
+  linear_rotated(layers_[static_cast<std::size_t>(layer)].qkv, normed, qkv,
+                 rotation_of(options(), {turned.q, turned.k}, rows));
+}
+
+void ModelSteps::project_last_kv(const TensorView& normed, const MutableTensorView& kv,
+                                 const StepRows& rows) const {
+  linear_rotated(*last_kv_, normed, kv, rotation_of(options(), {kv_heads(kv, rows.batch).k}, rows));
+}
+
+void ModelSteps::project_last_q(const TensorView& normed, const MutableTensorView& q,
+                                const StepRows& rows) const {
+  linear_rotated(*last_q_, normed, q, rotation_of(options(), {query_heads(q, rows.batch)}, rows));
 }
 
 void ModelSteps::attend(const TensorView& q, const TensorView& k, const TensorView& v,
                         const MutableTensorView& context, const MutableTensorView& lse) const {
-  const MutableTensorView merged =
-      heads_of(context, q.dim(0), 0, options().num_heads, options().head_dim());
-  attend_into({merged, lse}, q, k, v, causal());
+  attend_into({query_heads(context, q.dim(0)), lse}, q, k, v, causal());
 }
 
 void ModelSteps::project_out(dim_t layer, const TensorView& context,
@@ -123,9 +169,10 @@ void ModelSteps::project_out(dim_t layer, const TensorView& context,
   ops::linear(layers_[static_cast<std::size_t>(layer)].out, context, y);
 }
 
-void ModelSteps::add_projected(dim_t layer, const TensorView& dcontext,
+void ModelSteps::add_projected(dim_t layer, dim_t head, const TensorView& dcontext,
                                const MutableTensorView& x) const {
-  ops::linear(layers_[static_cast<std::size_t>(layer)].out_no_bias, dcontext, x, Epilogue::add());
+  const Layer& parts = layers_[static_cast<std::size_t>(layer)];
+  ops::linear(parts.heads[static_cast<std::size_t>(head)], dcontext, x, Epilogue::add());
 }
 
 TensorView ModelSteps::out_weight(dim_t layer) const {

@@ -26,6 +26,12 @@ struct QkvHeads {
   MutableTensorView v;  // [batch, num_kv_heads, tokens, head_dim]
 };
 
+// The same of rows that hold k and v alone.
+struct KvHeads {
+  MutableTensorView k;  // [batch, num_kv_heads, tokens, head_dim]
+  MutableTensorView v;  // [batch, num_kv_heads, tokens, head_dim]
+};
+
 // The steps of a Gpt one by one, on rows of the caller's, for walks that keep, replace or leave out
 // some of them. Matrices are laid out once, for any number of walks. Every step has the arithmetic
 // of Gpt's own pass, and none depends on how many sequences go along: the same bits. (Attention of
@@ -68,6 +74,17 @@ class ModelSteps {
   void project_rotated(dim_t layer, const TensorView& normed, const MutableTensorView& qkv,
                        const StepRows& rows) const;
 
+  // The last layer in halves, for walks that want few rows of it: all keys and values, some
+  // queries. normed: [rows, d_model] -> kv: [rows, 2 · kv_width], k rotated
+  void project_last_kv(const TensorView& normed, const MutableTensorView& kv,
+                       const StepRows& rows) const;
+  // normed: [rows, d_model] -> q: [rows, d_model], rotated
+  void project_last_q(const TensorView& normed, const MutableTensorView& q,
+                      const StepRows& rows) const;
+  // Heads of rows of width d_model, q or a context, and of rows of width 2 · kv_width.
+  MutableTensorView query_heads(const MutableTensorView& rows, dim_t batch) const;
+  KvHeads kv_heads(const MutableTensorView& rows, dim_t batch) const;
+
   // Causal, the last query at the last key. q: [batch, num_heads, q_tokens, head_dim],
   // k, v: [batch, num_kv_heads, kv_tokens, head_dim] -> context: [batch · q_tokens, d_model], heads
   // merged; lse: [batch, num_heads, q_tokens], or of shape [0]
@@ -76,8 +93,10 @@ class ModelSteps {
 
   // context: [rows, d_model] -> y: [rows, d_model] = context W_outᵀ + bias
   void project_out(dim_t layer, const TensorView& context, const MutableTensorView& y) const;
-  // dcontext: [rows, d_model], a change of the context -> x += dcontext W_outᵀ, without bias
-  void add_projected(dim_t layer, const TensorView& dcontext, const MutableTensorView& x) const;
+  // dcontext: [rows, head_dim], a change of one head's context -> x: [rows, d_model] += what that
+  // changes in the stream
+  void add_projected(dim_t layer, dim_t head, const TensorView& dcontext,
+                     const MutableTensorView& x) const;
   TensorView out_weight(dim_t layer) const;  // [d_model, d_model]: [out, heads merged]
   TensorView out_bias(dim_t layer) const;    // [d_model]
 
@@ -101,14 +120,15 @@ class ModelSteps {
  private:
   struct Layer {
     PackedLinear qkv;
-    PackedLinear out;          // with its bias
-    PackedLinear out_no_bias;  // the same matrix, for changes
+    PackedLinear out;
+    std::vector<PackedLinear> heads;  // each head's columns of the same matrix, without bias
     Mlp::Packed mlp;
   };
 
   const Gpt* model_;
   const GptLayers* parts_;
   std::vector<Layer> layers_;
+  std::optional<PackedLinear> last_q_, last_kv_;  // parts of the last layer's qkv
   std::optional<PackedLinear> head_;
 };
 

@@ -128,6 +128,42 @@ TEST_P(ModelStepsTest, rows_from_a_position_on_are_what_they_are_in_the_whole) {
   }
 }
 
+TEST_P(ModelStepsTest, the_last_layer_in_halves_has_the_bits_of_the_whole) {
+  const Gpt model(options());
+  const ModelSteps steps(model);
+  const GptOptions& o = model.options();
+  const StepRows rows{.batch = 2, .tokens = 11, .first = 7};
+  const Tensor normed = testing::normal({rows.rows(), o.d_model}, 3);
+  Tensor qkv = Tensor::empty({rows.rows(), steps.qkv_width()});
+  Tensor kv = Tensor::empty({rows.rows(), 2 * o.kv_width()});
+  Tensor q = Tensor::empty({2, o.d_model});
+  steps.project_rotated(1, normed, qkv, rows);
+  steps.project_last_kv(normed, kv, rows);
+  EXPECT_TRUE(same_bits(kv, qkv.slice(1, o.d_model, steps.qkv_width())));
+  // The fifth row of each sequence.
+  const TensorView fifth(normed.data_as<float>() + 4 * o.d_model, DType::f32, {2, o.d_model},
+                         {11 * o.d_model, 1});
+  steps.project_last_q(fifth, q, {.batch = 2, .tokens = 1, .first = 11});
+  for (dim_t b = 0; b < 2; ++b) {
+    EXPECT_TRUE(same_bits(q[b], qkv[b * 11 + 4].slice(0, 0, o.d_model))) << b;
+  }
+}
+
+TEST_P(ModelStepsTest, changes_of_heads_add_up_to_that_of_the_context) {
+  const Gpt model(options());
+  const ModelSteps steps(model);
+  const GptOptions& o = model.options();
+  const Tensor context = testing::normal({13, o.d_model}, 3);
+  Tensor whole = Tensor::empty(context.shape());
+  steps.project_out(1, context, whole);
+  Tensor parts = Tensor::empty(context.shape());
+  for (dim_t i = 0; i < 13; ++i) parts.mutable_view()[i].copy_from(steps.out_bias(1));
+  for (dim_t h = 0; h < o.num_heads; ++h) {
+    steps.add_projected(1, h, context.slice(1, h * o.head_dim(), (h + 1) * o.head_dim()), parts);
+  }
+  EXPECT_LT(largest_difference(parts, whole), 1e-6);
+}
+
 INSTANTIATE_TEST_SUITE_P(Positions, ModelStepsTest,
                          ::testing::Values(PositionKind::learned, PositionKind::rotary));
 

@@ -1,0 +1,127 @@
+#include "cephalo/effects/head_change.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cephalo/attention/attend.h"
+#include "cephalo/core/fail.h"
+#include "cephalo/linear/ops.h"
+
+namespace cephalo {
+namespace {
+
+// rows: [count, head_dim] -> their mean: [head_dim], float64
+template <typename T>
+Tensor mean_of(const TensorView& rows) {
+  Tensor mean = Tensor::zeros({rows.dim(1)}, DType::f64);
+  auto* sum = mean.mutable_data_as<double>();
+  for (dim_t i = 0; i < rows.dim(0); ++i) {
+    const T* row = rows.data_as<T>() + i * rows.strides()[0];
+    for (dim_t d = 0; d < rows.dim(1); ++d) sum[d] += static_cast<double>(row[d]);
+  }
+  ops::scale(mean, 1.0 / static_cast<double>(rows.dim(0)));
+  return mean;
+}
+
+// row: [head_dim] -> every row of context
+void fill_rows(const TensorView& row, const MutableTensorView& context) {
+  const TensorView repeated(row.data(), row.dtype(), context.shape(), {0, row.strides()[0]});
+  ops::copy(repeated, context);
+}
+
+// Rows [begin, …) of the head attend with these q to keys [first_key, …).
+void attend_again(const HeadRun& run, const TensorView& q, dim_t begin, dim_t first_key) {
+  const dim_t rows = run.context.dim(0);
+  if (begin >= rows) return;
+  attend_into({run.context.slice(0, begin, rows)}, q.slice(0, begin, rows),
+              run.k.slice(0, first_key, run.k.dim(0)), run.v.slice(0, first_key, run.v.dim(0)),
+              causal());
+}
+
+// exp(score − the largest) of the keys that are left, 0 of hidden ones.
+template <typename T>
+std::vector<double> weigh_row(const HeadRun& run, const T* q, dim_t keys,
+                              std::span<const Change> edges) {
+  const dim_t head_dim = run.k.dim(1);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim));
+  constexpr double kHidden = -std::numeric_limits<double>::infinity();
+  std::vector<double> weights(static_cast<std::size_t>(keys));
+  for (dim_t j = 0; j < keys; ++j) {
+    const T* k = run.k.data_as<T>() + j * run.k.strides()[0];
+    double dot = 0.0;
+    for (dim_t d = 0; d < head_dim; ++d)
+      dot += static_cast<double>(q[d]) * static_cast<double>(k[d]);
+    weights[static_cast<std::size_t>(j)] = dot * scale;
+  }
+  for (const Change& edge : edges) {
+    if (edge.kind == ChangeKind::hide) weights[static_cast<std::size_t>(edge.key)] = kHidden;
+  }
+  const double largest = *std::max_element(weights.begin(), weights.end());
+  for (double& weight : weights) weight = std::exp(weight - largest);
+  return weights;
+}
+
+template <typename T>
+void change_row(std::span<const Change> edges, const HeadRun& run) {
+  const dim_t query = edges.front().query;
+  const dim_t row = query - run.first;
+  std::vector<double> weights =
+      weigh_row(run, run.q.data_as<T>() + row * run.q.strides()[0], query + 1, edges);
+  double sum = 0.0;
+  for (const double weight : weights) sum += weight;
+  for (const Change& edge : edges) {
+    if (edge.kind == ChangeKind::cut) weights[static_cast<std::size_t>(edge.key)] = 0.0;
+  }
+  std::vector<double> context(static_cast<std::size_t>(run.v.dim(1)), 0.0);
+  for (std::size_t j = 0; j < weights.size(); ++j) {
+    const T* v = run.v.data_as<T>() + static_cast<dim_t>(j) * run.v.strides()[0];
+    for (std::size_t d = 0; d < context.size(); ++d) {
+      context[d] += weights[j] * static_cast<double>(v[d]);
+    }
+  }
+  T* to = run.context.mutable_data_as<T>() + row * run.context.strides()[0];
+  for (std::size_t d = 0; d < context.size(); ++d) to[d] = static_cast<T>(context[d] / sum);
+}
+
+}  // namespace
+
+void change_head(const Change& change, const HeadRun& run, const HeadGiven& given) {
+  switch (change.kind) {
+    case ChangeKind::zero:
+      return run.context.fill(0.0);
+    case ChangeKind::mean: {
+      const bool wide = run.whole.dtype() == DType::f64;
+      const Tensor mean = wide ? mean_of<double>(run.whole) : mean_of<float>(run.whole);
+      return fill_rows(mean, run.context);
+    }
+    case ChangeKind::reference_mean:
+      return fill_rows(given.reference, run.context);
+    case ChangeKind::uniform: {
+      // Without q all scores are 0.
+      const Tensor none = Tensor::zeros(run.q.shape(), run.q.dtype());
+      return attend_again(run, none, 0, 0);
+    }
+    case ChangeKind::no_first:
+      return attend_again(run, run.q, run.first == 0 ? 1 : 0, 1);
+    case ChangeKind::patch:
+      return ops::copy(given.patch, run.context);
+    case ChangeKind::scale:
+      return ops::scale(run.context, change.factor);
+    case ChangeKind::hide:
+    case ChangeKind::cut:
+      break;
+  }
+  fail(Error::Kind::value, "{}: a head cannot be changed by {}", to_string(change),
+       name(change.kind));
+}
+
+void change_edges(std::span<const Change> edges, const HeadRun& run) {
+  const dim_t query = edges.front().query;
+  if (query < run.first || query >= run.first + run.context.dim(0)) return;
+  run.context.dtype() == DType::f64 ? change_row<double>(edges, run)
+                                    : change_row<float>(edges, run);
+}
+
+}  // namespace cephalo

@@ -1,0 +1,151 @@
+#include "cephalo/effects/sweep.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/core/parallel.h"
+#include "cephalo/effects/experiment_walk.h"
+#include "cephalo/effects/readout.h"
+
+namespace cephalo {
+namespace {
+
+// Rows that go through the layers together: enough for the GEMM, few enough for the caches.
+constexpr dim_t kRowsTogether = 2048;
+
+void check_given(const KeptPass& text, const Changes& changes, const SweepOptions& options) {
+  for (const Change& c : changes) {
+    require(c.kind != ChangeKind::patch || options.patch_from != nullptr,
+            "{}: patch needs patch_from, the run that it takes from", to_string(c));
+    require(c.kind != ChangeKind::reference_mean || options.reference != nullptr,
+            "{}: reference-mean needs reference, the means that it takes", to_string(c));
+  }
+  const GptOptions& o = text.options();
+  if (const KeptPass* from = options.patch_from; from != nullptr) {
+    require(&from->model() == &text.model(), "measure_changes: patch_from is of another model");
+    require(from->tokens() == text.tokens(),
+            "measure_changes: patch_from has {} tokens, the text {}; positions must correspond",
+            from->tokens(), text.tokens());
+  }
+  if (options.reference != nullptr) {
+    const Shape wanted{o.num_layers, o.d_model};
+    require(options.reference->shape() == wanted && options.reference->dtype() == DType::f64,
+            "measure_changes: reference is {} of {}, float64 of {} is needed",
+            name(options.reference->dtype()), options.reference->shape(), wanted);
+  }
+}
+
+// Experiments that begin alike, in their order.
+struct Group {
+  Beginning beginning;
+  std::vector<std::size_t> members;
+};
+
+class Sweep {
+ public:
+  Sweep(const KeptPass& text, std::span<const Changes> experiments, const Measures& measures,
+        const SweepOptions& options)
+      : text_(text),
+        experiments_(experiments),
+        options_(options),
+        wanted_all_(measures.losses),
+        readout_(text, measures),
+        results_(experiments.size()),
+        done_(experiments.size(), false) {
+    for (const Changes& changes : experiments) {
+      check_changes(changes, text.options(), text.tokens());
+      check_given(text, changes, options);
+    }
+  }
+
+  std::vector<Measured> run() {
+    bool goes_on = true;
+    for (const Group& group : groups()) {
+      if (goes_on) goes_on = run_group(group);
+    }
+    results_.resize(finished_);
+    return std::move(results_);
+  }
+
+ private:
+  std::vector<Group> groups() const {
+    std::vector<Group> groups;
+    std::map<Beginning, std::size_t> found;
+    for (std::size_t n = 0; n < experiments_.size(); ++n) {
+      const Changes& changes = experiments_[n];
+      const Beginning beginning = changes.empty() ? unchanged() : beginning_of(changes);
+      const auto [at, is_new] = found.try_emplace(beginning, groups.size());
+      if (is_new) groups.push_back({beginning, {}});
+      groups[at->second].members.push_back(n);
+    }
+    return groups;
+  }
+
+  // Of no changes: after the last row.
+  Beginning unchanged() const { return {.layer = 0, .first = text_.tokens()}; }
+
+  bool run_group(const Group& group) {
+    ExperimentWalk walk(text_, options_, group.beginning,
+                        {.all = wanted_all_, .position = readout_.position()});
+    if (!walk.reaches())
+      return finish(group.members,
+                    std::vector<Measured>(group.members.size(), readout_.unchanged()));
+    const std::size_t most = most_together(walk, group.members.size());
+    walk.reserve(static_cast<dim_t>(most));
+    for (std::size_t begin = 0; begin < group.members.size(); begin += most) {
+      const std::size_t count = std::min(most, group.members.size() - begin);
+      const std::span members = std::span(group.members).subspan(begin, count);
+      std::vector<const Changes*> together;
+      for (const std::size_t n : members) together.push_back(&experiments_[n]);
+      walk.run(together);
+      std::vector<Measured> measured(count);
+      readout_.read(walk.normed(), walk.rows(), measured);
+      if (!finish(members, std::move(measured))) return false;
+    }
+    return true;
+  }
+
+  std::size_t most_together(const ExperimentWalk& walk, std::size_t members) const {
+    const std::size_t by_memory = options_.memory / walk.bytes_each();
+    const auto by_rows =
+        static_cast<std::size_t>(std::max<dim_t>(1, kRowsTogether / walk.rows_each()));
+    return std::clamp<std::size_t>(std::min(by_memory, by_rows), 1, members);
+  }
+
+  bool finish(std::span<const std::size_t> members, std::vector<Measured> measured) {
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      results_[members[m]] = std::move(measured[m]);
+      done_[members[m]] = true;
+    }
+    const std::size_t before = finished_;
+    while (finished_ < done_.size() && done_[finished_]) ++finished_;
+    if (finished_ == before || !options_.progress) return true;
+    return options_.progress(finished_, results_.size());
+  }
+
+  const KeptPass& text_;
+  std::span<const Changes> experiments_;
+  const SweepOptions& options_;
+  bool wanted_all_;
+  Readout readout_;
+  std::vector<Measured> results_;
+  std::vector<bool> done_;
+  std::size_t finished_ = 0;  // from the front
+};
+
+}  // namespace
+
+std::vector<Measured> measure_changes(const KeptPass& text, std::span<const Changes> experiments,
+                                      const Measures& measures, const SweepOptions& options) {
+  const UseThreads limit(options.threads);
+  return Sweep(text, experiments, measures, options).run();
+}
+
+Measured measure(const KeptPass& text, const Changes& changes, const Measures& measures,
+                 const SweepOptions& options) {
+  return std::move(measure_changes(text, std::span(&changes, 1), measures, options).front());
+}
+
+}  // namespace cephalo
