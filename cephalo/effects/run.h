@@ -19,12 +19,14 @@ struct Replacement {
   std::function<void(const MutableTensorView& value)> change;
 };
 
+// What a run keeps and what it replaces.
 struct RunOptions {
   std::vector<std::string> keep = {};
   std::vector<Replacement> replace = {};  // in the order given; before anything is kept
   int threads = 0;
 };
 
+// An activation as it was when it passed.
 struct KeptActivation {
   std::string name;  // as asked for
   LayerSite site;
@@ -34,6 +36,7 @@ struct KeptActivation {
   TensorView view() const;
 };
 
+// What a run gives.
 struct RunResult {
   Tensor logits;                     // [batch, tokens, vocab_size]
   std::vector<KeptActivation> kept;  // in the order of `keep`, each name once

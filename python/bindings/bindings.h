@@ -43,6 +43,9 @@ void bind_gpt(nb::module_& m);
 void bind_builtin(nb::module_& m);
 void bind_generate(nb::module_& m);
 
+// effects
+void bind_run(nb::module_& m);
+
 // train
 void bind_loss(nb::module_& m);
 void bind_adamw(nb::module_& m);

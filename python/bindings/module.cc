@@ -39,6 +39,7 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_gpt(m);
   bind_builtin(m);
   bind_generate(m);
+  bind_run(m);
   bind_loss(m);
   bind_adamw(m);
   bind_sgd(m);

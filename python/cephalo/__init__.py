@@ -28,6 +28,7 @@ from ._cephalo import (
     LookReport,
     Mask,
     Mlp,
+    ModelRun,
     MultiHeadAttention,
     MultiHeadSelfAttention,
     Picture,

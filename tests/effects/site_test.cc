@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_gpt.h"
@@ -87,6 +89,53 @@ TEST(SiteTest, rotary_models_have_no_position_embedding) {
   EXPECT_EQ(parse_site("position_embedding", learned()).site, Site::position_embedding);
   for (const char* name : {"position_embedding", "hook_pos_embed"}) {
     EXPECT_NE(error_of([&] { parse_site(name, rotary()); }).find("rotary"), std::string::npos);
+  }
+}
+
+std::string shape_text(SiteAxes axes) {
+  switch (axes) {
+    case SiteAxes::model:
+      return "[batch, tokens, d_model]";
+    case SiteAxes::one:
+      return "[batch, tokens, 1]";
+    case SiteAxes::hidden:
+      return "[batch, tokens, d_mlp]";
+    case SiteAxes::heads:
+      return "[batch, num_heads, tokens, head_dim]";
+    case SiteAxes::kv_heads:
+      return "[batch, num_kv_heads, tokens, head_dim]";
+    case SiteAxes::heads_to_model:
+      return "[batch, num_heads, tokens, d_model]";
+    case SiteAxes::pairs:
+      return "[batch, num_heads, tokens, tokens]";
+    case SiteAxes::vocab:
+      return "[batch, tokens, vocab_size]";
+  }
+  return "";
+}
+
+// "| `layer.L.q` | `blocks.L.attn.hook_q` | [batch, …] |", as the page has it
+std::string row_of(const SiteInfo& info) {
+  const auto named = [](std::string name) {
+    const std::size_t at = name.find("{}");
+    if (at != std::string::npos) name.replace(at, 2, "L");
+    return name.empty() ? std::string("—") : "`" + name + "`";
+  };
+  return "| " + named(info.name) + " | " + named(info.transformer_lens) + " | " +
+         shape_text(info.axes) + " | ";
+}
+
+TEST(SiteTest, the_page_lists_every_site_in_order_with_its_shape) {
+  std::ifstream page(CEPHALO_SOURCE_DIR "/docs/activations.md");
+  std::vector<std::string> rows;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("| `")) rows.push_back(line);
+  }
+  ASSERT_EQ(rows.size(), sites().size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::string begin = row_of(sites()[i]);
+    EXPECT_TRUE(rows[i].starts_with(begin)) << rows[i] << "\nshould begin\n" << begin;
+    EXPECT_GT(rows[i].size(), begin.size() + 10) << rows[i] << ": says what it is";
   }
 }
 
