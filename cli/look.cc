@@ -1,6 +1,4 @@
 
-#include <algorithm>
-#include <charconv>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "cephalo/view/look_json.h"
 #include "cli/look_views.h"
 #include "cli/model_flags.h"
+#include "cli/model_text.h"
 #include "cli/numbers.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
@@ -69,40 +68,6 @@ void check_flags(const Flags& flags) {
   check_picture("--svg", flags.svg, ".svg", flags);
 }
 
-// Where the token stands: its last place by its letters, or else its index.
-dim_t find_token(const LookReport& report, const std::string& wanted) {
-  for (auto at = std::ssize(report.tokens); at-- > 0;) {
-    const std::string& piece = report.tokens[static_cast<std::size_t>(at)].piece;
-    if (piece == wanted || piece == " " + wanted) return at;
-  }
-  dim_t index = 0;
-  const char* end = wanted.data() + wanted.size();
-  const auto [stop, error] = std::from_chars(wanted.data(), end, index);
-  if (error == std::errc() && stop == end && 0 <= index && index < std::ssize(report.tokens)) {
-    return index;
-  }
-  constexpr std::size_t kShown = 20;
-  std::string known;
-  for (std::size_t k = 0; k < std::min(report.tokens.size(), kShown); ++k) {
-    known += (k == 0 ? "" : " ") + report.tokens[k].label;
-  }
-  if (report.tokens.size() > kShown) known += " ...";
-  throw UsageError(format_text(
-      "--token: '{}' is neither a token of the text nor an index from 0 to {}; its tokens are: {}",
-      wanted, report.tokens.size() - 1, known));
-}
-
-void check_text(const std::string& text, const Flags& flags, const TextModel& model) {
-  const std::vector<std::int64_t> ids = model.encode(text, !flags.no_begin);
-  if (ids.empty()) throw UsageError("TEXT: is empty, and no token was prepended");
-  const dim_t longest = model.gpt.options().context_length;
-  if (std::ssize(ids) > longest) {
-    throw UsageError(
-        format_text("TEXT: {} tokens are more than {} reads at once ({}); use a part of it",
-                    ids.size(), model.name, longest));
-  }
-}
-
 void save_file(const std::string& path, const std::string& bytes, const Picture& picture,
                bool force) {
   write_file(path, bytes, force);
@@ -144,7 +109,7 @@ void look(const Flags& flags) {
   const std::string text = flags.input.read();
   TextModel model = flags.model.load();
   const Selection chosen = selection_of(flags, model.gpt.options());
-  check_text(text, flags, model);
+  check_text(text, !flags.no_begin, model);
   model.gpt.prepare();
   const LookReport report = look_at(look_model(model), text,
                                     {.begin = !flags.no_begin,
@@ -156,7 +121,7 @@ void look(const Flags& flags) {
   if (flags.json) return print(to_json(report, places_of(flags, report, chosen)));
   const TerminalStyle style = terminal_style();
   if (!flags.token.empty()) {
-    print(look_at_token(report, find_token(report, flags.token), chosen.layer, style));
+    print(look_at_token(report, find_token(report.tokens, flags.token), chosen.layer, style));
   } else if (chosen.head) {
     print(look_at_head(report, {*chosen.layer, *chosen.head}, style));
   } else if (chosen.layer || flags.all) {

@@ -67,10 +67,6 @@ dim_t terminal_width() {
   return columns <= 0 ? kUsual : std::clamp(columns, kLeast, kMost);
 }
 
-bool continues_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
-}
-
 }  // namespace
 
 TerminalStyle terminal_style() {
@@ -79,43 +75,6 @@ TerminalStyle terminal_style() {
 
 std::string bold(std::string_view text) {
   return wants_colour() ? format_text("\x1b[1m{}\x1b[0m", text) : std::string(text);
-}
-
-std::size_t display_width(std::string_view text) {
-  std::size_t width = 0;
-  for (const char c : text) width += continues_character(c) ? 0 : 1;
-  return width;
-}
-
-std::string fit(std::string_view text, std::size_t width) {
-  std::string fitted;
-  std::size_t used = 0;
-  for (const char c : text) {
-    if (!continues_character(c) && ++used > width) break;
-    fitted += c;
-  }
-  fitted.append(width - std::min(width, display_width(fitted)), ' ');
-  return fitted;
-}
-
-std::string cut(const std::string& label, std::size_t width, bool utf8) {
-  const std::size_t whole = display_width(label);
-  if (whole <= width || width == 0) return fit(label, std::min(width, whole));
-  return fit(label, width - 1) + (utf8 ? "…" : "~");
-}
-
-std::string wrapped(std::string_view text, std::size_t width) {
-  std::string out;
-  std::size_t used = 0;
-  while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(word.size() + 1, text.size()));
-    const bool fits = used + 1 + display_width(word) <= width;
-    if (used > 0) out += fits ? ' ' : '\n';
-    used = (used > 0 && fits ? used + 1 : 0) + display_width(word);
-    out += word;
-  }
-  return out + "\n";
 }
 
 void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t all_bytes) {

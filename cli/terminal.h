@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "cephalo/core/printable.h"  // what is printed goes through it
+#include "cephalo/view/columns.h"
 #include "cephalo/view/terminal.h"
 
 namespace cephalo::cli {
@@ -16,15 +17,6 @@ std::string bold(std::string_view text);
 // colours into a pipe. Columns by the terminal itself or COLUMNS, otherwise 80. UTF-8 by the
 // locale.
 TerminalStyle terminal_style();
-
-// The first `width` characters of UTF-8 text, padded with spaces to that width.
-std::string fit(std::string_view text, std::size_t width);
-std::size_t display_width(std::string_view text);
-// The first `width` columns of a label, with a mark where something was cut off.
-std::string cut(const std::string& label, std::size_t width, bool utf8);
-
-// Text as lines of at most that width, broken at spaces; each ends in a line end.
-std::string wrapped(std::string_view text, std::size_t width);
 
 // A bar on stderr, for work on more than 64 MiB and only where a person looks.
 void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t all_bytes);

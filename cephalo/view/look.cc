@@ -31,16 +31,17 @@ LookModel look_model(const TextModel& model) {
           model.config.trained_context_length};
 }
 
-std::vector<std::int64_t> look_ids(const LookModel& model, const std::string& text, bool begin) {
+std::vector<std::int64_t> look_ids(const LookModel& model, const std::string& text, bool begin,
+                                   const char* function) {
   std::vector<std::int64_t> ids;
   if (begin && model.first_token) ids.push_back(*model.first_token);
   for (const TokenId id : model.tokenizer.encode(text)) ids.push_back(id);
   const dim_t longest = model.gpt.options().context_length;
-  require(!ids.empty(), "look: the text is empty, and no token was prepended");
+  require(!ids.empty(), "{}: the text is empty, and no token was prepended", function);
   require(
       std::ssize(ids) <= longest,
-      "look: {} tokens are more than {} reads at once (context_length {}); use a part of the text",
-      ids.size(), model.name, longest);
+      "{}: {} tokens are more than {} reads at once (context_length {}); use a part of the text",
+      function, ids.size(), model.name, longest);
   return ids;
 }
 

@@ -50,9 +50,10 @@ struct LookToken {
   std::string label;  // in letters, without the space before a word
 };
 
-// The ids of a text; with `begin`, first_token before them. An error: no token, or more than the
-// model reads at once.
-std::vector<std::int64_t> look_ids(const LookModel& model, const std::string& text, bool begin);
+// The ids of a text; with `begin`, first_token before them. An error that begins with `function`:
+// no token, or more than the model reads at once.
+std::vector<std::int64_t> look_ids(const LookModel& model, const std::string& text, bool begin,
+                                   const char* function = "look");
 std::vector<LookToken> look_tokens(const LookModel& model, const std::vector<std::int64_t>& ids);
 
 // A token that may come next.

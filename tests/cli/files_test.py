@@ -243,7 +243,7 @@ class Convert(InFolder):
         config = json.loads((self.at("long") / "config.json").read_text())
         self.assertEqual((config["n_positions"], config["trained_context_length"]), (2048, 256))
         said = self.ok("look", "word " * 299, "--model", self.at("long"))
-        self.assertIn("Beyond what the model was trained on: 300 tokens, trained on 256 at a time.", said)
+        self.assertIn("Beyond what the model was trained on: 302 tokens, trained on 256 at a time.", said)
         said = self.ok("look", "word " * 99, "--model", self.at("long"))
         self.assertNotIn("Beyond", said)
         self.refuses(2, "builtin: is a model, which is written with another --context-length; --to is for "
