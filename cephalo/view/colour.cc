@@ -25,6 +25,17 @@ double luminance(Colour c) {
   return 0.2126 * linear(c.red) + 0.7152 * linear(c.green) + 0.0722 * linear(c.blue);
 }
 
+// Ends that differ in hue to all colour vision, and are equally light against the page.
+constexpr Colour kNeutral{44, 50, 60};
+constexpr Colour kNegative{106, 168, 255};
+constexpr Colour kPositive{255, 154, 87};
+constexpr int kIndexedSigned[] = {75, 68, 31, 25, 24, 237, 94, 130, 166, 173, 215};
+
+Colour mixed(const Colour& a, const Colour& b, double share) {
+  return {between(a.red, b.red, share), between(a.green, b.green, share),
+          between(a.blue, b.blue, share)};
+}
+
 // Dark blues, greys, then olive to yellow: each lighter than the one before.
 constexpr int kIndexed[] = {17, 18, 239, 60, 243, 101, 144, 179, 185, 221};
 
@@ -34,17 +45,22 @@ Colour cividis(double x) {
   constexpr auto kSteps = static_cast<int>(std::size(kCividis)) - 1;
   const double place = std::clamp(x, 0.0, 1.0) * kSteps;
   const int step = std::min(static_cast<int>(place), kSteps - 1);
-  const Colour& a = kCividis[step];
-  const Colour& b = kCividis[step + 1];
-  const double share = place - step;
-  return {between(a.red, b.red, share), between(a.green, b.green, share),
-          between(a.blue, b.blue, share)};
+  return mixed(kCividis[step], kCividis[step + 1], place - step);
+}
+
+Colour signed_colour(double x) {
+  return mixed(kNeutral, x < 0.0 ? kNegative : kPositive, std::min(std::abs(x), 1.0));
 }
 
 Colour ink_on(Colour background) {
   // Contrast is (lighter + 0.05) / (darker + 0.05): equal for both inks at this luminance.
   constexpr double kEven = 0.1791;
   return luminance(background) > kEven ? Colour{0, 0, 0} : Colour{255, 255, 255};
+}
+
+int indexed_signed(double x) {
+  constexpr auto kMiddle = static_cast<double>(std::size(kIndexedSigned) / 2);
+  return kIndexedSigned[std::lround((std::clamp(x, -1.0, 1.0) + 1.0) * kMiddle)];
 }
 
 int indexed_cividis(double x) {

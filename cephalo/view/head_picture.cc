@@ -4,31 +4,16 @@
 #include <cmath>
 
 #include "cephalo/core/fail.h"
-#include "cephalo/view/font.h"
+#include "cephalo/view/picture_page.h"
 #include "cephalo/view/terminal.h"
 
 namespace cephalo {
 namespace {
 
-constexpr Colour kPage{12, 17, 29};
-constexpr Colour kInk{226, 229, 234};
-constexpr Colour kFaint{150, 158, 172};
-
-constexpr dim_t kLetter = 10;  // width of a letter
-constexpr dim_t kSmall = 7;    // of a token's name beside a small map
-constexpr dim_t kLine = 24;    // from line to line
-constexpr dim_t kMargin = 24;
-constexpr dim_t kGap = 5;      // between a name and its map
-constexpr dim_t kStrip = 160;  // of the legend
+constexpr dim_t kSmall = 7;  // width of a letter in a token's name beside a small map
+constexpr dim_t kGap = 5;    // between a name and its map
 constexpr const char* kCaption = "row = query, looks at → column = key";
 constexpr const char* kDisclaimer = "a label is a pattern, not an effect";
-
-dim_t text_width(std::string_view text, dim_t letter = kLetter) {
-  return count_letters(text) * letter;
-}
-
-constexpr TextStyle kPlainInk{.colour = kInk, .size = kLetter};
-constexpr TextStyle kPlainFaint{.colour = kFaint, .size = kLetter};
 
 // "0 ▁▂▃ 1  // hidden", and below it what a label is not.
 constexpr dim_t kFooterHeight = 2 * kLine + kMargin;

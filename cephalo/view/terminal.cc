@@ -15,18 +15,20 @@ constexpr const char* kShades[] = {"·", "░", "▒", "▓", "█"};
 constexpr const char* kAsciiShades[] = {".", ":", "+", "#", "@"};
 constexpr double kLevels[] = {0.05, 0.25, 0.5, 0.75};  // where a darker one begins
 
-// The escape codes for the colour of a weight; `part` is 38 for letters and 48 for their ground.
-std::string code(int part, double weight, const TerminalStyle& style) {
-  if (style.colours == ColourDepth::indexed) {
-    return format_text("\x1b[{};5;{}m", part, indexed_cividis(weight));
-  }
-  const Colour c = cividis(weight);
+// The escape codes for a colour, or for what stands for it among 256; `part` is 38 for letters and
+// 48 for their ground.
+std::string code(int part, Colour c, int indexed, const TerminalStyle& style) {
+  if (style.colours == ColourDepth::indexed) return format_text("\x1b[{};5;{}m", part, indexed);
   return format_text("\x1b[{};2;{};{};{}m", part, c.red, c.green, c.blue);
 }
 
+std::string weight_code(int part, double weight, const TerminalStyle& style) {
+  return code(part, cividis(weight), indexed_cividis(weight), style);
+}
+
 // Letters that can be read on that colour.
-std::string ink_code(double weight, const TerminalStyle& style) {
-  const bool dark = ink_on(cividis(weight)) == Colour{0, 0, 0};
+std::string ink_code(Colour ground, const TerminalStyle& style) {
+  const bool dark = ink_on(ground) == Colour{0, 0, 0};
   if (style.colours == ColourDepth::indexed) return dark ? "\x1b[38;5;16m" : "\x1b[38;5;231m";
   return dark ? "\x1b[38;2;0;0;0m" : "\x1b[38;2;255;255;255m";
 }
@@ -47,8 +49,8 @@ std::string half_blocks(const TensorView& cells, dim_t row, const TerminalStyle&
       continue;
     }
     const dim_t front = upper ? row : row + 1;
-    line += code(38, cells.at({front, x}), style);
-    if (upper && lower) line += code(48, cells.at({row + 1, x}), style);
+    line += weight_code(38, cells.at({front, x}), style);
+    if (upper && lower) line += weight_code(48, cells.at({row + 1, x}), style);
     line += format_text("{}{}", upper ? "▀" : "▄", kReset);
   }
   return line;
@@ -69,7 +71,15 @@ std::string shades(const TensorView& cells, dim_t row, const TerminalStyle& styl
 
 std::string painted(std::string_view text, double weight, const TerminalStyle& style) {
   if (style.colours == ColourDepth::none) return std::string(text);
-  return code(48, weight, style) + ink_code(weight, style) + std::string(text) + kReset;
+  return weight_code(48, weight, style) + ink_code(cividis(weight), style) + std::string(text) +
+         kReset;
+}
+
+std::string painted_signed(std::string_view text, double x, const TerminalStyle& style) {
+  if (style.colours == ColourDepth::none) return std::string(text);
+  const Colour ground = signed_colour(x);
+  return code(48, ground, indexed_signed(x), style) + ink_code(ground, style) + std::string(text) +
+         kReset;
 }
 
 std::string bold(std::string_view text, const TerminalStyle& style) {

@@ -19,6 +19,8 @@ struct TerminalStyle {
 
 // Text on the colour of a weight from 0 to 1; as it is where there are no colours.
 std::string painted(std::string_view text, double weight, const TerminalStyle& style);
+// The same for a number from −1 to 1, on the colour of its sign.
+std::string painted_signed(std::string_view text, double x, const TerminalStyle& style);
 std::string bold(std::string_view text, const TerminalStyle& style);
 
 // ".98", or "1.0": a weight in three columns
