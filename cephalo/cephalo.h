@@ -70,6 +70,7 @@
 #include "cephalo/view/head_links.h"
 #include "cephalo/view/head_metrics.h"
 #include "cephalo/view/head_picture.h"
+#include "cephalo/view/head_trace.h"
 #include "cephalo/view/look.h"
 #include "cephalo/view/look_json.h"
 #include "cephalo/view/picture.h"

@@ -9,14 +9,17 @@
 
 namespace cephalo::cli {
 
-void ModelFlags::add_to(Command verb) {
-  verb.add_option("--model", folder,
-                  "Folder with config.json, model.safetensors, vocab.json and merges.txt; default: "
-                  "the built-in model")
-      .type_name("FOLDER");
+Flag ModelFlags::add_to(Command verb) {
+  Flag model =
+      verb.add_option(
+              "--model", folder,
+              "Folder with config.json, model.safetensors, vocab.json and merges.txt; default: "
+              "the built-in model")
+          .type_name("FOLDER");
   verb.add_flag("--allow-extra", allow_extra,
                 "Ignore tensors and keys that the model does not have");
   verb.add_flag("--strict", strict, "NaN or infinity in a parameter is an error");
+  return model;
 }
 
 TextModel ModelFlags::load() const {

@@ -12,7 +12,7 @@ struct ModelFlags {
   std::string folder;
   bool allow_extra = false, strict = false;
 
-  void add_to(Command verb);
+  Flag add_to(Command verb);  // --model
   // The built-in one without --model. Warnings go to stderr.
   TextModel load() const;
 };

@@ -52,6 +52,10 @@ void TextInput::add_to(Command verb, const char* name, const char* help) {
   verb.add_option("--file", file_, "Read it from this file").type_name("FILE");
 }
 
+bool TextInput::given() const {
+  return option_->given() || !file_.empty();
+}
+
 std::string TextInput::read() const {
   const bool given = option_->given();
   if (given && !file_.empty()) {

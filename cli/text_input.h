@@ -12,6 +12,7 @@ class TextInput {
  public:
   // `name`: of the argument, as TEXT
   void add_to(Command verb, const char* name, const char* help);
+  bool given() const;  // a text or a file
   // Of stdin and files the last line end is left out: it ends the file, not the text.
   std::string read() const;
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
@@ -19,6 +20,7 @@
 #include "cli/numbers.h"
 #include "cli/rungs.h"
 #include "cli/terminal.h"
+#include "cli/trace_model.h"
 #include "cli/trace_run.h"
 #include "cli/train_plan.h"
 #include "cli/train_report.h"
@@ -38,6 +40,8 @@ struct Flags {
   std::string form, dropout_stream, input, batch = "0", svg;
   bool qkv_bias = false, train = false, explain = false, json = false, parameters = false;
   bool picture = false, force = false;
+  ModelTraceFlags model;
+  std::vector<Flag> untrained;  // flags of a layer that nobody trained
 };
 
 template <typename T>
@@ -265,62 +269,100 @@ void trace(const Flags& flags) {
   }
 }
 
+// The flags that a layer is made by, none of which a trained model has a use for.
+void add_layer_flags(Command verb, Flags& flags) {
+  const auto add = [&](Flag flag) {
+    flags.untrained.push_back(flag);
+    return flag;
+  };
+  add(verb.add_option("--input", flags.input,
+                      "An array [tokens, d_in] or [batch, tokens, d_in]\n"
+                      "instead of a text, .npy")
+          .type_name("FILE"));
+  add(verb.add_option("--rung", flags.rung,
+                      "1 simple, 2 self, 3 causal, 4 wrapper, 5 multi-head,\n"
+                      "6 bidirectional, 7 fused, 8 pipeline")
+          .type_name("RUNG")
+          .show_default());
+  add(verb.add_option("--preset", flags.preset,
+                      "Sizes of a known model: gpt2, gpt2-xl, gpt3; cephalo presets lists them")
+          .type_name("NAME"));
+  const auto number = [&](const char* name, std::string& value, const char* help) {
+    add(verb.add_option(name, value, help).type_name("N"));
+  };
+  number("--d-in", flags.d_in, "Width into the layer [768; rung 1: 3]");
+  number("--d-out", flags.d_out, "Width out of it; in rung 4 of one head [768; 64]");
+  number("--num-heads", flags.num_heads, "Heads [12]");
+  number("--context-length", flags.context_length, "Longest input [1024]");
+  add(verb.add_option("--dropout", flags.dropout, "Share of dropped weights, with --train [0]")
+          .type_name("P"));
+  add(verb.add_option("--dropout-stream", flags.dropout_stream,
+                      "counter, torch or torch_mkl [counter]")
+          .type_name("NAME"));
+  add(verb.add_flag("--qkv-bias", flags.qkv_bias, "Biases in the q, k and v projections"));
+  add(verb.add_option("--form", flags.form, "Rung 2: separate (Linear) or raw (rand matrices)")
+          .type_name("FORM"));
+  add(verb.add_option("--seed", flags.seed, "Seed, as in torch.manual_seed")
+          .type_name("N")
+          .show_default());
+  add(verb.add_flag("--train", flags.train, "Training mode: dropout is applied"));
+  add(verb.add_flag("--picture", flags.picture, "The width cut into heads, and what the axes do"));
+  add(verb.add_option("--svg", flags.svg, "The same picture as a file").type_name("FILE"));
+  add(verb.add_flag("--force", flags.force, "Replace FILE if it exists"));
+  add(verb.add_flag("--parameters", flags.parameters, "With --json: the parameters too"));
+}
+
+void check_trained(const Flags& flags) {
+  for (const Flag& flag : flags.untrained) {
+    if (!flag.given()) continue;
+    throw UsageError(
+        format_text("{}: belongs to a layer that was not trained; with TEXT or --model "
+                    "the parameters are the model's",
+                    flag.long_names().front()));
+  }
+}
+
 }  // namespace
 
 Verb add_trace(Command program) {
   auto flags = std::make_shared<Flags>();
   Command verb =
       program.add_subcommand("trace", "Compute attention on a text, step by step, with numbers");
-  Flag text =
-      verb.add_option("--text", flags->text, "The text; its words are the tokens").show_default();
-  verb.add_option("--input", flags->input,
-                  "An array [tokens, d_in] or [batch, tokens, d_in]\n"
-                  "instead of a text, .npy")
-      .type_name("FILE");
-  verb.add_option("--batch", flags->batch, "The sequence of --input to look at")
-      .type_name("N")
-      .show_default();
-  verb.add_option("--rung", flags->rung,
-                  "1 simple, 2 self, 3 causal, 4 wrapper, 5 multi-head,\n"
-                  "6 bidirectional, 7 fused, 8 pipeline")
-      .type_name("RUNG")
-      .show_default();
-  verb.add_option("--preset", flags->preset,
-                  "Sizes of a known model: gpt2, gpt2-xl, gpt3; cephalo presets lists them")
-      .type_name("NAME");
-  verb.add_option("--d-in", flags->d_in, "Width into the layer [768; rung 1: 3]").type_name("N");
-  verb.add_option("--d-out", flags->d_out, "Width out of it; in rung 4 of one head [768; 64]");
-  verb.add_option("--num-heads", flags->num_heads, "Heads [12]").type_name("N");
-  verb.add_option("--context-length", flags->context_length, "Longest input [1024]").type_name("N");
-  verb.add_option("--dropout", flags->dropout, "Share of dropped weights, with --train [0]")
-      .type_name("P");
-  verb.add_option("--dropout-stream", flags->dropout_stream,
-                  "counter, torch or torch_mkl [counter]")
-      .type_name("NAME");
-  verb.add_flag("--qkv-bias", flags->qkv_bias, "Biases in the q, k and v projections");
-  verb.add_option("--form", flags->form, "Rung 2: separate (Linear) or raw (rand matrices)")
-      .type_name("FORM");
-  verb.add_option("--seed", flags->seed, "Seed, as in torch.manual_seed")
-      .type_name("N")
-      .show_default();
-  verb.add_flag("--train", flags->train, "Training mode: dropout is applied");
+  flags->model.add_to(verb);
+  Flag text = verb.add_option("--text", flags->text,
+                              "A text for an untrained layer; its words are the tokens")
+                  .show_default();
+  flags->untrained.push_back(text);
+  Flag batch = verb.add_option("--batch", flags->batch,
+                               "The sequence to look at: of --input, or with TEXT, whose lines "
+                               "then are a batch")
+                   .type_name("N")
+                   .show_default();
   verb.add_option("--head", flags->head, "The head to look at").type_name("N").show_default();
   verb.add_flag("--explain", flags->explain, "What happens in each step, why, and its effect");
-  verb.add_flag("--picture", flags->picture, "The width cut into heads, and what the axes do");
-  verb.add_option("--svg", flags->svg, "The same picture as a file").type_name("FILE");
-  verb.add_flag("--force", flags->force, "Replace FILE if it exists");
   verb.add_flag("--json", flags->json, "Every number of every step, as JSON");
-  verb.add_flag("--parameters", flags->parameters, "With --json: the parameters too");
+  add_layer_flags(verb, *flags);
   verb.footer(
+      "With TEXT: one head of a trained model on it, by hand: every key's q . k, score,\n"
+      "weight and values for one query token, and what each head adds there. Without:\n"
+      "every step of an untrained layer, from x to the output.\n"
       "Examples:\n"
+      "  cephalo trace \"The cat sat on the mat\" --layer 2 --head 3 --token sat\n"
+      "  cephalo trace --file poem.txt --batch 1 --explain\n"
       "  cephalo trace --text \"Your journey starts with one step\" --head 3\n"
       "  cephalo trace --rung 2 --d-in 3 --d-out 2 --context-length 6 --explain\n"
       "  cephalo trace --preset gpt2-xl --json > steps.json\n"
       "  cephalo trace --picture\n"
       "Rung 1 shows the book's sentence and its three numbers per token by default.\n"
-      "In JSON null stands for -inf: a hidden score.");
-  return [flags, text] {
+      "In JSON null stands for -inf, a hidden score, and for what there is not;\n"
+      "docs/schema/trace.json describes it.");
+  return [flags, text, batch] {
     flags->text_given = text.given();
+    if (flags->model.given()) {
+      check_trained(*flags);
+      return trace_model(flags->model,
+                         {flags->head, flags->batch, batch.given(), flags->explain, flags->json});
+    }
     try {
       trace(*flags);
     } catch (const Error& error) {

@@ -43,8 +43,11 @@ void append_values(std::string& out, const TensorView& t) {
 }  // namespace
 
 std::string trace_as_json(const TraceRun& run) {
-  std::string out = format_text("{{\"title\": {}, \"rung\": {}, \"text\": {}, \"tokens\": [",
-                                quoted(run.trace.title), run.rung, quoted(run.text));
+  // Of a model there would be a head of the report; a layer has none.
+  std::string out = format_text(
+      "{{\"schema\": \"cephalo.trace/1\", \"model\": null, \"began\": null,\n \"title\": {}, "
+      "\"rung\": {}, \"text\": {}, \"tokens\": [",
+      quoted(run.trace.title), run.rung, quoted(run.text));
   for (std::size_t i = 0; i < run.tokens.size(); ++i) {
     out += (i > 0 ? ", " : "") + quoted(run.tokens[i]);
   }

@@ -286,7 +286,8 @@ class Mistakes(unittest.TestCase):
             self.assertEqual((result.returncode, result.stdout), (2, ""), words)
             self.assertRegex(result.stderr, "^error: unknown command 'page'; the commands are look, trace, "
                                             ".*, train, .*; see cephalo --help\n$")
-        self.refuses(2, "unknown word 'hello'; see cephalo trace --help", "trace", "hello")
+        self.refuses(2, "unknown word 'world'; a text of several words needs quotes: cephalo trace "
+                     "\"hello world\"; see cephalo trace --help", "trace", "hello", "world")
         self.refuses(2, "--rung: '9' is not 1 to 8 or one of simple, self, causal, wrapper, "
                         "multi-head, bidirectional, fused, pipeline", "trace", "--rung", "9")
         self.refuses(2, "--num-heads: rung 2 has no such option", "trace", "--rung", "2",
