@@ -61,6 +61,7 @@ void bind_recipe(nb::module_& m);
 void bind_recording(nb::module_& m);
 void bind_head_metrics(nb::module_& m);
 void bind_head_picture(nb::module_& m);
+void bind_head_trace(nb::module_& m);
 void bind_look(nb::module_& m);
 
 }  // namespace cephalo::python

@@ -52,6 +52,7 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_recording(m);
   bind_head_metrics(m);
   bind_head_picture(m);
+  bind_head_trace(m);
   bind_look(m);
 }
 

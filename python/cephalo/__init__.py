@@ -119,6 +119,8 @@ from ._cephalo import (
 )
 from ._exercise import Exercise, exercise
 from ._from_torch import from_torch, to_torch_state_dict
+from ._head_trace import HeadTrace, TracedKey
+from ._head_trace import trace as _trace_text
 from ._look import Look
 from ._look import look as _look_at_layer
 from ._look_text import HeadLook, TextLook, look
@@ -143,6 +145,7 @@ from ._results import (
 )
 from ._trace import SplitPicture, Step, Trace
 
+Gpt.trace = _trace_text
 # And so every rung's.
 MultiHeadAttention.look = _look_at_layer
 MultiHeadAttention.state_dict = _state_dict

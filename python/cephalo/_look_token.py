@@ -52,20 +52,20 @@ class TokenLook:
         return "\n".join(lines)
 
 
-def find_token(tokens, wanted):
+def find_token(tokens, wanted, function="look"):
     """A name or an index -> the index, and those of other tokens with that name."""
     if isinstance(wanted, str):
         name = wanted[1:] if len(wanted) > 1 and wanted[0] == " " else wanted
         places = [i for i, token in enumerate(tokens) if token == name]
         if not places:
-            raise ValueError(f"look: no token is {wanted!r}; they are {' '.join(map(short, tokens))}")
+            raise ValueError(f"{function}: no token is {wanted!r}; they are {' '.join(map(short, tokens))}")
         return places[0], places[1:]
     try:
         index = range(len(tokens))[operator.index(wanted)]
     except TypeError:
-        raise TypeError("look: a token is asked for by its index or its name, not by "
+        raise TypeError(f"{function}: a token is asked for by its index or its name, not by "
                         f"{type(wanted).__name__}") from None
     except IndexError:
-        raise IndexError(f"look: there is no token {wanted}; the text has {len(tokens)}, from 0 to "
+        raise IndexError(f"{function}: there is no token {wanted}; the text has {len(tokens)}, from 0 to "
                          f"{len(tokens) - 1}") from None
     return index, [i for i, token in enumerate(tokens) if token == tokens[index] and i != index]
