@@ -45,6 +45,8 @@ void bind_generate(nb::module_& m);
 
 // effects
 void bind_run(nb::module_& m);
+void bind_kept_pass(nb::module_& m);
+void bind_circuits(nb::module_& m);
 
 // train
 void bind_loss(nb::module_& m);

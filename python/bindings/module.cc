@@ -49,6 +49,8 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_run_folder(m);
   bind_trainer(m);
   bind_recipe(m);
+  bind_kept_pass(m);
+  bind_circuits(m);
   bind_recording(m);
   bind_head_metrics(m);
   bind_head_picture(m);

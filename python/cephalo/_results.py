@@ -108,3 +108,28 @@ class Generated(NamedTuple):
     @property
     def tokens_per_second(self):
         return len(self.ids) / self.seconds if self.seconds > 0 else 0.0
+
+
+class Attribution(NamedTuple):
+    """What each part adds directly to the logit of a token; it adds up to the logit."""
+
+    position: int
+    token: int
+    logit: float
+    token_embedding: float
+    position_embedding: float  # 0 with rotary
+    heads: Any  # [num_layers, num_heads]
+    out_bias: Any  # [num_layers], of the output projection
+    mlp: Any  # [num_layers]
+    bias: float  # of the last norm, through the head
+    sum: float
+
+
+class Patching(NamedTuple):
+    """How much of the answer comes back: (d - corrupt) / (clean - corrupt), d = logit(answer) - logit(wrong)."""
+
+    clean: float
+    corrupt: float
+    divided: bool  # False: the two hardly differ, and positions and heads hold d itself
+    positions: Any  # [num_layers, tokens]: resid_pre taken from the clean run
+    heads: Any  # [num_layers, num_heads]: context at all positions
