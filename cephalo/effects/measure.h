@@ -16,7 +16,7 @@ struct Measures {
   std::optional<std::int64_t> rank = {};  // of this token at `position`, 0 the likeliest
   bool divergence = false;                // KL(unchanged ‖ changed) at `position`, in nats
   bool losses = false;                    // of every token after the first, in nats
-  dim_t top = 0;                          // so many of the likeliest next tokens at `position`
+  dim_t top = 0;                          // how many of the likeliest next tokens at `position`
 };
 
 struct TokenProbability {

@@ -23,9 +23,9 @@ struct SweepOptions {
 
 // Each experiment by itself, on the same text: what the measures give under its changes, in the
 // order of `experiments` (fewer when progress stopped it). Shared are the layers below a change
-// and, the model being causal, the positions before it; experiments that begin alike go as one
-// batch, as many as `memory` takes. An experiment's bits are those it has alone, for any number of
-// threads.
+// and, the model being causal, the positions before it; experiments that begin at one place go as
+// one batch, as many as `memory` takes. An experiment's bits are those it has alone, for any number
+// of threads.
 std::vector<Measured> measure_changes(const KeptPass& text, std::span<const Changes> experiments,
                                       const Measures& measures, const SweepOptions& options = {});
 // One experiment; no changes: the text as it is.
