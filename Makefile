@@ -4,15 +4,16 @@ FUZZ_RUNS ?= 1000000
 READERS := safetensors npy index vocabulary config tokens checkpoint
 REPORT := $(abspath $(BUILD))/report.txt
 JOBS  := $(shell nproc)
+LENS  := build/transformer-lens
 # It repeats itself, so that heads which look for repeats have something to find.
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
-.PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-zig test-mpi test-long test-torch test-tokenizer \
+.PHONY: help demo test test-asan test-sanitized test-tsan test-neon test-wasm test-zig test-mpi test-long test-torch test-tokenizer test-transformer-lens \
         test-stranger build-cuda test-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench docs \
         docs-site docs-lint fmt lint lint-all lint-files deps clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-21s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## install what is missing, build, show what every head of a model looks at
 	@tools/deps build
@@ -108,6 +109,11 @@ wheel: ## build/wheels/*.whl, tried out in an empty virtual environment
 test-tokenizer: build ## against the tokenizers package (into .venv), with GPT-2's vocabulary; ARGS=FILE...
 	@tools/deps tokenizer
 	@.venv/bin/python tests/golden/compare_tokenizer.py $(ARGS)
+
+test-transformer-lens: build ## against TransformerLens, in an environment of its own (several GB)
+	@[ -x $(LENS)/bin/pytest ] || { .venv/bin/python -m venv $(LENS) && \
+	  $(LENS)/bin/pip install -q -r tests/transformer_lens/requirements.txt; }
+	@PYTHONPATH=$(BUILD)/python:tests/transformer_lens $(LENS)/bin/python -m pytest tests/transformer_lens
 
 test-stranger: ## from a fresh clone to a text of one's own looked at, by the README's commands: builds anew
 	@python3 tests/stranger/path.py $(ARGS)
