@@ -11,6 +11,8 @@
 #include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/attention/plan.h"
 #include "cephalo/attention/reference/trace.h"
+#include "cephalo/attention/ring/attend_heads.h"
+#include "cephalo/attention/ring/attend_ring.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/dtype.h"

@@ -1,0 +1,87 @@
+#include "cephalo/attention/ring/ring_rows.h"
+
+#include "cephalo/attention/engine/problem.h"
+#include "cephalo/core/fail.h"
+
+namespace cephalo {
+
+RingShare ring_share(dim_t tokens, int rank, int size) {
+  const int pieces = 2 * size;
+  return {share_of(tokens, rank, pieces), share_of(tokens, pieces - 1 - rank, pieces)};
+}
+
+std::vector<RingPiece> ring_pieces(dim_t tokens, int rank, int size) {
+  const RingShare share = ring_share(tokens, rank, size);
+  std::vector<RingPiece> pieces;
+  if (share.early.count() > 0) pieces.push_back({0, share.early});
+  if (share.late.count() > 0) pieces.push_back({share.early.count(), share.late});
+  return pieces;
+}
+
+int ring_owner(int rank, int step, int size) {
+  return (rank - step + size) % size;
+}
+
+RingCall::RingCall(World& world_, dim_t tokens_, const TensorView& q_, const TensorView& k_,
+                   const TensorView& v_, const Mask& mask_, const AttendOptions& options_,
+                   const char* function)
+    : world(world_),
+      tokens(tokens_),
+      q(with_leading_ones(q_, 4)),
+      k(with_leading_ones(k_, 4)),
+      v(with_leading_ones(v_, 4)),
+      mask(mask_),
+      options(options_),
+      sums(q_.dtype() == DType::f64 ? DType::f64 : DType::f32) {
+  require(q.device().is_host() && k.device().is_host() && v.device().is_host(),
+          "{}: rows travel between processes from the host's memory only", function);
+  const dim_t mine = rows_of(world.rank());
+  for (const TensorView* rows : {&q, &k, &v}) {
+    require(rows->dim(2) == mine,
+            "{}: process {} of {} has {} of {} tokens (ring_share), not {}: {}", function,
+            world.rank(), world.size(), mine, tokens, rows->dim(2), rows->shape());
+  }
+  require(options.dropout == 0.0 || options.dropout_stream == DropoutStream::counter,
+          "{}: dropout over processes is that of the counter stream", function);
+  require(!options.return_weights && options.return_scores == ScoresTap::none,
+          "{}: no process has whole rows of weights or scores; weights() with a place computes "
+          "those of a rectangle",
+          function);
+  require(options.place == Place(), "{}: the place of its rows follows from the world", function);
+}
+
+Mask RingCall::mask_of(const RingPiece& q_piece, const RingPiece& kv_piece) const {
+  Mask cut = mask;
+  for (MaskTensor& tensor : cut.tensors) {
+    tensor.view = pairs_of(tensor.view, q_piece, kv_piece);
+  }
+  return cut;
+}
+
+AttendOptions RingCall::options_of(const RingPiece& q_piece, const RingPiece& kv_piece) const {
+  AttendOptions own = options;
+  own.return_lse = false;
+  own.place.q_tokens = {q_piece.whole.begin, tokens};
+  own.place.kv_tokens = {kv_piece.whole.begin, tokens};
+  return own;
+}
+
+RingKeys::RingKeys(const TensorView& k, const TensorView& v, dim_t rows, DType dtype) {
+  const Shape k_shape{k.dim(0), k.dim(1), rows, k.dim(3)};
+  const Shape v_shape{v.dim(0), v.dim(1), rows, v.dim(3)};
+  const dim_t k_count = numel(k_shape);
+  memory_ = Tensor::empty({checked_add(k_count, numel(v_shape))}, dtype);
+  auto* first = static_cast<std::byte*>(memory_.mutable_view().mutable_data());
+  k_ = {first, dtype, k_shape};
+  v_ = {first + k_count * static_cast<dim_t>(item_size(dtype)), dtype, v_shape};
+}
+
+std::span<std::byte> RingKeys::bytes() {
+  return {static_cast<std::byte*>(memory_.mutable_view().mutable_data()), memory_.bytes()};
+}
+
+void RingKeys::zero() {
+  memory_.mutable_view().fill(0.0);
+}
+
+}  // namespace cephalo
