@@ -252,7 +252,8 @@ class Run {
 
 }  // namespace
 
-RunResult run_model(const ModelSteps& steps, const TensorView& ids, const RunOptions& options) {
+RunResult run_model(const ModelSteps& steps, const TensorView& ids,
+                    const ModelRunOptions& options) {
   const GptOptions& o = steps.options();
   Taps taps(options, o);
   const Tensor checked = checked_ids("run", ids, o.vocab_size);
@@ -264,7 +265,7 @@ RunResult run_model(const ModelSteps& steps, const TensorView& ids, const RunOpt
   return {std::move(logits), std::move(taps).take()};
 }
 
-RunResult run_model(const Gpt& model, const TensorView& ids, const RunOptions& options) {
+RunResult run_model(const Gpt& model, const TensorView& ids, const ModelRunOptions& options) {
   const UseThreads limit(options.threads);
   return run_model(ModelSteps(model), ids, options);
 }

@@ -20,7 +20,7 @@ struct Replacement {
 };
 
 // What a run keeps and what it replaces.
-struct RunOptions {
+struct ModelRunOptions {
   std::vector<std::string> keep = {};
   std::vector<Replacement> replace = {};  // in the order given; before anything is kept
   int threads = 0;
@@ -52,9 +52,10 @@ struct RunResult {
 // Replaced scores go through softmax and replaced weights are multiplied by the values as they are,
 // also where the mask hid a key. A replaced scale of a norm divides what the norm has centred.
 // Replaced head_out is added up, and the bias with it.
-RunResult run_model(const Gpt& model, const TensorView& ids, const RunOptions& options = {});
+RunResult run_model(const Gpt& model, const TensorView& ids, const ModelRunOptions& options = {});
 // Of a model that is laid out already: many runs, one layout.
-RunResult run_model(const ModelSteps& steps, const TensorView& ids, const RunOptions& options = {});
+RunResult run_model(const ModelSteps& steps, const TensorView& ids,
+                    const ModelRunOptions& options = {});
 
 }  // namespace cephalo
 #pragma GCC visibility pop

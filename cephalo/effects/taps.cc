@@ -38,7 +38,7 @@ TensorView RunResult::at(const std::string& name) const {
   fail(Error::Kind::value, "RunResult: \"{}\" was not kept", shown(name));
 }
 
-Taps::Taps(const RunOptions& options, const GptOptions& model) {
+Taps::Taps(const ModelRunOptions& options, const GptOptions& model) {
   for (const Replacement& by : options.replace) {
     require(by.change != nullptr, "run: nothing replaces \"{}\"", shown(by.name));
     changes_.push_back({parse_site(by.name, model), &by});

@@ -11,7 +11,7 @@ namespace cephalo {
 class Taps {
  public:
   // An error that names what is wrong with a name.
-  Taps(const RunOptions& options, const GptOptions& model);
+  Taps(const ModelRunOptions& options, const GptOptions& model);
 
   bool kept(Site site, dim_t layer) const;
   bool replaced(Site site, dim_t layer) const;

@@ -64,7 +64,7 @@ double induction_score(const TextModel& model, const HeadPlace& of,
   const dim_t begin = where == Copy::second ? kLength + 1 : 0;
   const dim_t end = where == Copy::first ? kLength + 1 : 2 * kLength + 1;
   const std::string weights = "layer." + std::to_string(of.layer) + ".weights";
-  RunOptions options{.keep = {weights}};
+  ModelRunOptions options{.keep = {weights}};
   for (const HeadPlace& place : removed) {
     options.replace.push_back({"layer." + std::to_string(place.layer) + ".context",
                                [=](const MutableTensorView& context) {

@@ -68,13 +68,13 @@ std::vector<std::string> all_names(const GptOptions& o, bool transformer_lens) {
   return names;
 }
 
-RunOptions keeping(std::vector<std::string> names) {
+ModelRunOptions keeping(std::vector<std::string> names) {
   return {.keep = std::move(names)};
 }
 
-RunOptions replacing(const std::string& name,
-                     std::function<void(const MutableTensorView& value)> change,
-                     std::vector<std::string> keep = {}) {
+ModelRunOptions replacing(const std::string& name,
+                          std::function<void(const MutableTensorView& value)> change,
+                          std::vector<std::string> keep = {}) {
   return {.keep = std::move(keep), .replace = {{name, std::move(change)}}};
 }
 
@@ -315,7 +315,7 @@ class RunsTest : public ::testing::Test {
 
 TEST_F(RunsTest, replacements_follow_each_other_and_come_before_what_is_kept) {
   std::vector<double> seen;
-  RunOptions options{.keep = {"layer.0.resid_pre"}};
+  ModelRunOptions options{.keep = {"layer.0.resid_pre"}};
   options.replace.push_back({"layer.0.resid_pre", [](const MutableTensorView& it) { it.fill(1); }});
   options.replace.push_back({"blocks.0.hook_resid_pre", [&](const MutableTensorView& it) {
                                seen.push_back(it.at({0, 3, 4}));
@@ -335,7 +335,7 @@ TEST_F(RunsTest, a_name_is_kept_once) {
 }
 
 TEST_F(RunsTest, the_same_bits_for_any_number_of_threads) {
-  RunOptions options = replacing(
+  ModelRunOptions options = replacing(
       "layer.0.scores", [](const MutableTensorView& it) { it.copy_from(multiply(it, 0.5)); });
   options.keep = all_names(model_.options(), false);
   options.threads = 1;

@@ -133,7 +133,7 @@ ModelRun run_python(const Model& self, const nb::object& text, const std::vector
   for (const auto [name, value] : replace) {
     by.emplace_back(nb::cast<std::string>(name), nb::borrow(value), ids.kind);
   }
-  RunOptions options{.keep = keep, .replace = {}, .threads = threads.value_or(0)};
+  ModelRunOptions options{.keep = keep, .replace = {}, .threads = threads.value_or(0)};
   for (const Replacing& it : by) {
     options.replace.push_back({it.name(), [&it](const MutableTensorView& value) { it(value); }});
   }
