@@ -30,7 +30,7 @@ class Transfers {
   // then.
   virtual bool progress() = 0;
   // Returns when all are there. A process that takes longer than the world's timeout is an error.
-  void wait();
+  virtual void wait();
 
  private:
   virtual int awaited() = 0;  // a process that something is still expected of

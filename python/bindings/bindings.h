@@ -18,6 +18,7 @@ void bind_attend(nb::module_& m);
 void bind_attend_backward(nb::module_& m);
 void bind_attend_second(nb::module_& m);
 void bind_plan(nb::module_& m);
+void bind_ring(nb::module_& m);
 void bind_weights(nb::module_& m);
 void bind_multi_head(nb::module_& m);
 void bind_ladder(nb::module_& m);

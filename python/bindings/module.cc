@@ -18,6 +18,7 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_attend_backward(m);
   bind_attend_second(m);
   bind_plan(m);
+  bind_ring(m);
   bind_weights(m);
   bind_multi_head(m);
   bind_trace(m);
