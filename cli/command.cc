@@ -59,6 +59,10 @@ Flag Command::add_flag(const char* names, bool& value, const char* help) {
   return Flag(app_->add_flag(names, value, help));
 }
 
+Flag Command::add_counter(const char* names, int& times, const char* help) {
+  return Flag(app_->add_flag(names, times, help));
+}
+
 Command Command::add_subcommand(const char* name, const char* help) {
   return Command(app_->add_subcommand(name, help));
 }

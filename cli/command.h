@@ -44,6 +44,7 @@ class Command {
   Flag add_option(const char* names, std::string& value, const char* help);
   Flag add_option(const char* names, std::vector<std::string>& values, const char* help);
   Flag add_flag(const char* names, bool& value, const char* help);
+  Flag add_counter(const char* names, int& times, const char* help);  // how often it is given
   Command add_subcommand(const char* name, const char* help);
   void footer(const char* text);
 

@@ -142,7 +142,9 @@ int run(int argc, char** argv) {
       "  cephalo look \"The cat sat on the mat\"    what every head of a trained model looks at\n"
       "  cephalo trace                            the six steps on \"The cat sat on the mat\"\n"
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
+      "  cephalo trace \"The cat sat\" --layer 3    a trained head by hand, on a text of yours\n"
       "  cephalo tour                             why it is built this way, in numbers\n"
+      "  cephalo quiz                             ten questions, computed as you answer\n"
       "  cephalo inspect layer.safetensors        names, shapes, form, NaNs\n"
       "  cephalo run layer.safetensors x.npy -o y.npy\n"
       "  cephalo train book.txt                   a small GPT of your own\n"
@@ -151,7 +153,8 @@ int run(int argc, char** argv) {
       "  cephalo trace --help                     all that trace can do");
   const std::pair<const char*, Verb> verbs[] = {
       {"look", add_look(program)},           {"trace", add_trace(program)},
-      {"tour", add_tour(program)},           {"run", add_run(program)},
+      {"tour", add_tour(program)},           {"exercise", add_exercise(program)},
+      {"quiz", add_quiz(program)},           {"run", add_run(program)},
       {"convert", add_convert(program)},     {"inspect", add_inspect(program)},
       {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)},
       {"tokenize", add_tokenize(program)},   {"generate", add_generate(program)},

@@ -36,6 +36,9 @@ std::string overview() {
     out += format_text("  {:<24} {}\n", format_text("cephalo tour {}", stop.name), stop.about);
   }
   out += "  cephalo look TEXT        what the heads of a trained model look at\n";
+  out += "  cephalo trace TEXT       one of these heads by hand\n";
+  out += "  cephalo exercise         the steps to write yourself, with hints\n";
+  out += "  cephalo quiz             ten questions, answered by computing\n";
   return out + "\ndocs/tour.md takes the same path, with explanations.\n";
 }
 

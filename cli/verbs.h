@@ -22,11 +22,13 @@ struct ExitStatus {
 using Verb = std::function<void()>;
 Verb add_bench(Command program);
 Verb add_convert(Command program);
+Verb add_exercise(Command program);
 Verb add_generate(Command program);
 Verb add_gradcheck(Command program);
 Verb add_inspect(Command program);
 Verb add_look(Command program);
 Verb add_presets(Command program);
+Verb add_quiz(Command program);
 Verb add_run(Command program);
 Verb add_tokenize(Command program);
 Verb add_tour(Command program);

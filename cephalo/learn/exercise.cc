@@ -133,15 +133,6 @@ std::string reason(const ExerciseStep& step, const TensorView& answer, const Ten
   return wrong_values(step, answer, wanted);
 }
 
-std::size_t step_number(const std::string& wanted) {
-  std::string known;
-  for (std::size_t i = 0; i < exercise_steps().size(); ++i) {
-    if (wanted == exercise_steps()[i].name) return i;
-    known += (i == 0 ? "" : ", ") + std::string(exercise_steps()[i].name);
-  }
-  fail(Error::Kind::value, "check: there is no step \"{}\"; the steps are {}", wanted, known);
-}
-
 std::string what_next(std::size_t number) {
   if (number + 1 == exercise_steps().size()) return "That was the last step.";
   const ExerciseStep& next = exercise_steps()[number + 1];
@@ -166,6 +157,21 @@ const std::vector<ExerciseStep>& exercise_steps() {
   return steps;
 }
 
+std::size_t exercise_step_number(const std::string& wanted) {
+  std::string known;
+  for (std::size_t i = 0; i < exercise_steps().size(); ++i) {
+    if (wanted == exercise_steps()[i].name) return i;
+    known += (i == 0 ? "" : ", ") + std::string(exercise_steps()[i].name);
+  }
+  fail(Error::Kind::value, "exercise: there is no step \"{}\"; the steps are {}", wanted, known);
+}
+
+Tensor exercise_answer(const std::string& step) {
+  const char* key = kKeys[exercise_step_number(step)].key;
+  const Exercise e = exercise();
+  return Tensor::copy(exercise_layer(e).trace(e.x).at(key).value);
+}
+
 Exercise exercise() {
   Exercise e;
   const MultiHeadAttention layer = exercise_layer(e);
@@ -179,7 +185,7 @@ Exercise exercise() {
 }
 
 Verdict check(const std::string& step, const TensorView& answer) {
-  const std::size_t number = step_number(step);
+  const std::size_t number = exercise_step_number(step);
   const ExerciseStep& known = exercise_steps()[number];
   if (answer.numel() == 0) return {false, format_text("{}: to do: {}", step, known.task)};
   const Exercise e = exercise();

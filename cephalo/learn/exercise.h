@@ -35,6 +35,10 @@ struct ExerciseStep {
   const char* task;  // what to write
 };
 const std::vector<ExerciseStep>& exercise_steps();
+std::size_t exercise_step_number(const std::string& step);  // an error that lists the steps
+
+// What a step gives, as the layer computes it.
+Tensor exercise_answer(const std::string& step);
 
 // What the checker says about an answer: that it is right and what comes next, or which axis or
 // which mistake makes it wrong.

@@ -167,6 +167,7 @@ HeadTrace trace_head(const LookModel& model, const std::vector<std::string>& tex
   trace.text = texts[shown];
   trace.tokens = look_tokens(model, ids[shown]);
   const dim_t tokens = std::ssize(ids[shown]);
+  trace.trained_context_length = goes_beyond_training(model, tokens);
   trace.token = options.token.value_or(tokens - 1);
   require(0 <= trace.token && trace.token < tokens,
           "trace: there is no token {}; the text has {}, from 0 to {}", trace.token, tokens,

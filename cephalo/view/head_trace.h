@@ -39,8 +39,9 @@ struct TracedSequence {
 // Numbers are float64, worked out from the q, k and v that the model computed.
 struct HeadTrace {
   std::string text;
-  std::string model;   // its name
-  bool begun = false;  // the first token was prepended
+  std::string model;                            // its name
+  bool begun = false;                           // the first token was prepended
+  std::optional<dim_t> trained_context_length;  // where the text is longer than that
   std::vector<LookToken> tokens;
   dim_t num_layers = 0;
   dim_t num_heads = 0;

@@ -62,6 +62,8 @@ std::string to_json(const HeadTrace& trace, const LookModel& model) {
                         std::to_string(trace.head));
   json.add("text", trace.text);
   json.add("trained", true);
+  json.add("trained_context_length",
+           trace.trained_context_length ? Json(*trace.trained_context_length) : Json());
   // What the trace of a layer that nobody trained has, and this has not.
   for (const char* name : {"rung", "seed", "mask_first", "steps"}) json.add(name, nullptr);
   json.add("layer", trace.layer);

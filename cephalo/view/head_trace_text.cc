@@ -153,6 +153,8 @@ class TraceText {
           "the distance";
     }
     lines("", about);
+    const std::string note = training_note(t_.trained_context_length, std::ssize(t_.tokens));
+    if (!note.empty()) lines("", note);
   }
 
   void batch() {
