@@ -4,14 +4,16 @@
 #include <vector>
 
 #include "cephalo/core/format.h"
-#include "cephalo/io/file.h"
 #include "cephalo/text/piece_text.h"
 #include "cephalo/view/head_picture.h"
 #include "cephalo/view/look_json.h"
+#include "cli/look_effects.h"
 #include "cli/look_views.h"
 #include "cli/model_flags.h"
 #include "cli/model_text.h"
 #include "cli/numbers.h"
+#include "cli/report_output.h"
+#include "cli/stop_signals.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "cli/verbs.h"
@@ -26,6 +28,7 @@ struct Flags {
   ModelFlags model;
   bool all = false, json = false, force = false, no_begin = false;
   MapOptions maps;
+  EffectsFlags effects;
 };
 
 // Which heads are asked for; checked before the model runs.
@@ -68,13 +71,6 @@ void check_flags(const Flags& flags) {
   check_picture("--svg", flags.svg, ".svg", flags);
 }
 
-void save_file(const std::string& path, const std::string& bytes, const Picture& picture,
-               bool force) {
-  write_file(path, bytes, force);
-  print(format_text("{}: {} x {} pixels, {} bytes\n", printable(path), picture.width(),
-                    picture.height(), bytes.size()));
-}
-
 void save_pictures(const Flags& flags, const LookReport& report, const Selection& chosen) {
   const PictureText text{on_one_line(report.text), report.model, report.labels()};
   std::vector<HeadReport> heads = report.heads;
@@ -85,8 +81,8 @@ void save_pictures(const Flags& flags, const LookReport& report, const Selection
       chosen.head ? draw_head(*report.recording, report.at({*chosen.layer, *chosen.head}), text,
                               report.maps)
                   : draw_heads(*report.recording, heads, text, report.maps);
-  if (!flags.png.empty()) save_file(flags.png, picture.png(), picture, flags.force);
-  if (!flags.svg.empty()) save_file(flags.svg, picture.svg(), picture, flags.force);
+  if (!flags.png.empty()) save_picture(flags.png, picture.png(), picture, flags.force);
+  if (!flags.svg.empty()) save_picture(flags.svg, picture.svg(), picture, flags.force);
 }
 
 // Heads whose weights belong into the JSON.
@@ -102,6 +98,31 @@ std::vector<HeadPlace> places_of(const Flags& flags, const LookReport& report,
   return places;
 }
 
+void check_effects(const Flags& flags) {
+  const std::pair<const char*, bool> others[] = {{"--layer", !flags.layer.empty()},
+                                                 {"--token", !flags.token.empty()},
+                                                 {"--all", flags.all},
+                                                 {"--no-sink", flags.maps.no_first},
+                                                 {"--value-weighted", flags.maps.value_weighted}};
+  for (const auto& [flag, given] : others) {
+    if (given) {
+      throw UsageError(format_text("{}: shows where heads look; omit it to see effects", flag));
+    }
+  }
+}
+
+void show_effects(const Flags& flags, const TextModel& model, const std::string& text,
+                  const LookOptions& options) {
+  check_effects(flags);
+  const EffectsReport report = flags.effects.measure(look_model(model), text, options);
+  const ReportOutput output{flags.png, flags.svg, flags.json, flags.force};
+  output.show([&](std::size_t rows) { return page_of(report, rows); },
+              [&] { return to_json(report); });
+  if (const int signal = EffectsFlags::stopped_by(); signal != 0) {
+    throw ExitStatus{StopSignals::exit_status(signal)};
+  }
+}
+
 void look(const Flags& flags) {
   check_flags(flags);
   const int threads = static_cast<int>(parse_integer("--threads", flags.threads, 0, 1024));
@@ -111,12 +132,13 @@ void look(const Flags& flags) {
   const Selection chosen = selection_of(flags, model.gpt.options());
   check_text(text, !flags.no_begin, model);
   model.gpt.prepare();
-  const LookReport report = look_at(look_model(model), text,
-                                    {.begin = !flags.no_begin,
-                                     .top = top,
-                                     .seed = parse_seed("--seed", flags.seed),
-                                     .threads = threads,
-                                     .maps = flags.maps});
+  const LookOptions options{.begin = !flags.no_begin,
+                            .top = top,
+                            .seed = parse_seed("--seed", flags.seed),
+                            .threads = threads,
+                            .maps = flags.maps};
+  if (flags.effects.given()) return show_effects(flags, model, text, options);
+  const LookReport report = look_at(look_model(model), text, options);
   if (!flags.png.empty() || !flags.svg.empty()) return save_pictures(flags, report, chosen);
   if (flags.json) return print(to_json(report, places_of(flags, report, chosen)));
   const TerminalStyle style = terminal_style();
@@ -158,10 +180,11 @@ Verb add_look(Command program) {
   verb.add_flag("--json", flags->json, "The same as JSON; --all and --layer add the weights");
   verb.add_flag("--no-begin", flags->no_begin,
                 "Do not prepend <|endoftext|>, the token that starts a text");
+  flags->effects.add_to(verb);
   option("--seed", flags->seed, "N", "Seed of the random tokens that probe the heads");
   option("--threads", flags->threads, "N", "0: one per core");
   verb.footer(
-      "A label names a pattern of a head's weights, not its effect on the output.\n"
+      "A label names a pattern of a head's weights; --effects measures what the head does.\n"
       "  previous   looks at the token before           (mean weight on this text)\n"
       "  sink       looks at the first token\n"
       "  current    looks at itself\n"
@@ -173,6 +196,8 @@ Verb add_look(Command program) {
       "  cephalo look \"The cat sat on the mat\" --token sat\n"
       "  cephalo look \"The cat sat on the mat\" --layer 0 --head 3\n"
       "  cephalo look \"The cat sat on the mat\" --png heads.png\n"
+      "  cephalo look \"The cat sat on the mat\" --effects\n"
+      "  cephalo look \"The cat sat on the mat\" --ablate L3H1,L3H0 --with mean\n"
       "  cephalo look --file page.txt --layer 3");
   return [flags] { look(*flags); };
 }

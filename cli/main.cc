@@ -140,6 +140,8 @@ int run(int argc, char** argv) {
   program.footer(
       "Examples:\n"
       "  cephalo look \"The cat sat on the mat\"    what every head of a trained model looks at\n"
+      "  cephalo look \"The cat sat\" --effects    and what each head does to the next token\n"
+      "  cephalo lens \"The cat sat on the mat\"    what it would say after each layer\n"
       "  cephalo trace                            the six steps on \"The cat sat on the mat\"\n"
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
       "  cephalo trace \"The cat sat\" --layer 3    a trained head by hand, on a text of yours\n"
@@ -152,7 +154,8 @@ int run(int argc, char** argv) {
       "  cephalo tokenize train book.txt -o vocab  learn a vocabulary\n"
       "  cephalo trace --help                     all that trace can do");
   const std::pair<const char*, Verb> verbs[] = {
-      {"look", add_look(program)},           {"trace", add_trace(program)},
+      {"look", add_look(program)},           {"lens", add_lens(program)},
+      {"patch", add_patch(program)},         {"trace", add_trace(program)},
       {"tour", add_tour(program)},           {"exercise", add_exercise(program)},
       {"quiz", add_quiz(program)},           {"run", add_run(program)},
       {"convert", add_convert(program)},     {"inspect", add_inspect(program)},

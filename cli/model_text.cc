@@ -15,7 +15,8 @@ std::string layers_and_heads(const GptOptions& model) {
   return text;
 }
 
-dim_t find_token(const std::vector<LookToken>& tokens, const std::string& wanted) {
+dim_t find_token(const std::vector<LookToken>& tokens, const std::string& wanted,
+                 const char* flag) {
   for (auto at = std::ssize(tokens); at-- > 0;) {
     const std::string& piece = tokens[static_cast<std::size_t>(at)].piece;
     if (piece == wanted || piece == " " + wanted) return at;
@@ -33,7 +34,7 @@ dim_t find_token(const std::vector<LookToken>& tokens, const std::string& wanted
   }
   if (tokens.size() > kShown) known += " ...";
   throw UsageError(format_text(
-      "--token: '{}' is neither a token of the text nor an index from 0 to {}; its tokens are: {}",
+      "{}: '{}' is neither a token of the text nor an index from 0 to {}; its tokens are: {}", flag,
       wanted, tokens.size() - 1, known));
 }
 

@@ -94,6 +94,10 @@ void show_status(std::string_view what) {
   static_cast<void>(std::fputs(format_text("\r\x1b[K{}", what).c_str(), stderr));
 }
 
+void say(std::string_view text) {
+  static_cast<void>(std::fputs(format_text("{}\n", printable(text)).c_str(), stderr));
+}
+
 void warn(std::string_view text) {
   static_cast<void>(std::fputs(format_text("warning: {}\n", printable(text)).c_str(), stderr));
 }

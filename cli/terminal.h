@@ -24,6 +24,9 @@ void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t 
 // What is being done now, on one line of stderr and only where a person looks; "" wipes it out.
 void show_status(std::string_view what);
 
+// A line on stderr, of what is going to happen.
+void say(std::string_view text);
+
 // A line on stderr that begins with "warning: ".
 void warn(std::string_view text);
 

@@ -46,6 +46,10 @@ std::string without_last_line_end(std::string text) {
 
 }  // namespace
 
+std::string read_text_file(const std::string& path) {
+  return without_last_line_end(all_of_file(path));
+}
+
 void TextInput::add_to(Command verb, const char* name, const char* help) {
   verb_ = verb;
   option_ = verb.add_option(name, text_, help);
@@ -67,7 +71,7 @@ std::string TextInput::read() const {
         format_text("no {} given; pass one, - for stdin, or --file FILE; see cephalo {} --help",
                     option_->name(), verb_->name()));
   }
-  if (!given) return without_last_line_end(all_of_file(file_));
+  if (!given) return read_text_file(file_);
   return text_ == "-" ? without_last_line_end(all_of_stdin()) : text_;
 }
 

@@ -7,6 +7,9 @@
 
 namespace cephalo::cli {
 
+// The text of a file, without its last line end; an error above 16 MiB.
+std::string read_text_file(const std::string& path);
+
 // A text for a model: said on the command line, or read from stdin or a file.
 class TextInput {
  public:

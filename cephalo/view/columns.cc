@@ -11,6 +11,11 @@ bool continues_character(char c) {
 
 }  // namespace
 
+std::size_t end_of_word(std::string_view text) {
+  const std::size_t end = std::min(text.find(' '), text.size());
+  return text.starts_with("\" ") ? std::min(text.find(' ', end + 1), text.size()) : end;
+}
+
 std::size_t display_width(std::string_view text) {
   std::size_t width = 0;
   for (const char c : text) width += continues_character(c) ? 0 : 1;
@@ -38,7 +43,7 @@ std::string wrapped(std::string_view text, std::size_t width) {
   std::string out;
   std::size_t used = 0;
   while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
+    const std::string_view word = text.substr(0, end_of_word(text));
     text.remove_prefix(std::min(word.size() + 1, text.size()));
     const bool fits = used + 1 + display_width(word) <= width;
     if (used > 0) out += fits ? ' ' : '\n';

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "cephalo/view/report_head.h"
+#include "cephalo/view/report_json.h"
 
 namespace cephalo {
 namespace {
@@ -48,13 +48,9 @@ Json weights_of(const LookReport& report, const HeadPlace& place) {
 }
 
 Json head_json(const HeadReport& head) {
-  Json labels = Json::array();
-  for (const LabelScore& label : head.labels) {
-    labels.push_back({{"label", name(label.label)}, {"score", label.score}});
-  }
   return {{"layer", head.layer},
           {"head", head.head},
-          {"labels", std::move(labels)},
+          {"labels", labels_of(head)},
           {"metrics", metrics_of(head)}};
 }
 
@@ -67,8 +63,7 @@ std::string to_json(const LookReport& report, const std::vector<HeadPlace>& with
   json["num_layers"] = report.num_layers();
   json["num_heads"] = report.num_heads();
   json["begun"] = report.begun;
-  json["trained_context_length"] =
-      report.trained_context_length ? Json(*report.trained_context_length) : Json();
+  json["trained_context_length"] = count_json(report.trained_context_length);
   json["maps"] = {{"no_first", report.maps.no_first},
                   {"value_weighted", report.maps.value_weighted}};
   json["heads"] = Json::array();
@@ -85,9 +80,7 @@ std::string to_json(const LookReport& report, const std::vector<HeadPlace>& with
     json["heads"][index]["weights"] = weights_of(report, place);
   }
   for (const LookPrediction& prediction : report.predictions) {
-    Json token = token_json(prediction.token);
-    token["probability"] = prediction.probability;
-    json["predictions"].push_back(std::move(token));
+    json["predictions"].push_back(prediction_json(prediction));
   }
   return json.dump({.replace = true}) + "\n";
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "cephalo/core/format.h"
 #include "cephalo/view/columns.h"
@@ -40,6 +41,16 @@ std::string listed(const std::string& sentence, std::size_t width) {
   return out;
 }
 
+std::string note_text(const ReportNote& note, const TerminalStyle& style) {
+  const auto width = static_cast<std::size_t>(style.width);
+  std::string out;
+  if (!note.heading.empty()) out += "\n" + bold(note.heading, style) + "\n";
+  for (const std::string& line : note.lines) {
+    out += note.heading.empty() ? wrapped(line, width) : listed(line, width);
+  }
+  return out;
+}
+
 std::string paint(const std::string& text, double shade, ReportTable::Shades kind,
                   const TerminalStyle& style) {
   if (std::isnan(shade)) return text;
@@ -70,6 +81,12 @@ class TableText {
         if (c < row.size()) wide = std::max(wide, shown(row[c].text));
       }
       widths_.push_back(wide + 2);
+    }
+    // Where a little less room between cells saves a table from being broken.
+    const std::size_t whole = std::accumulate(widths_.begin(), widths_.end(), names_ + 1);
+    if (width() < whole && whole <= width() + widths_.size()) {
+      for (std::size_t& wide : widths_) --wide;
+      gap_ = 1;
     }
   }
 
@@ -112,7 +129,7 @@ class TableText {
       const std::vector<ReportCell>& cells = table_.cells[r];
       for (std::size_t c = begin; c < std::min(end, cells.size()); ++c) {
         const std::string text =
-            fit(" " + cut(cells[c].text, widths_[c] - 2, style_.utf8), widths_[c]);
+            fit(" " + cut(cells[c].text, widths_[c] - gap_, style_.utf8), widths_[c]);
         line += paint(text, cells[c].shade, table_.shades, style_);
       }
       out += without_end(line);
@@ -124,6 +141,7 @@ class TableText {
   const TerminalStyle& style_;
   std::size_t names_ = 0;
   std::vector<std::size_t> widths_;
+  std::size_t gap_ = 2;  // columns around the text of a cell
 };
 
 }  // namespace
@@ -132,14 +150,11 @@ std::string to_text(const ReportPage& page, const TerminalStyle& style) {
   const auto width = static_cast<std::size_t>(style.width);
   std::string out = headline(page, style);
   for (const std::string& paragraph : page.paragraphs) out += wrapped(paragraph, width);
-  for (const ReportTable& table : page.tables) out += "\n" + TableText(table, style).draw();
-  for (const ReportNote& note : page.notes) {
-    out += "\n";
-    if (!note.heading.empty()) out += bold(note.heading, style) + "\n";
-    for (const std::string& line : note.lines) {
-      out += note.heading.empty() ? wrapped(line, width) : listed(line, width);
-    }
+  for (const ReportTable& table : page.tables) {
+    out += "\n" + TableText(table, style).draw();
+    for (const ReportNote& note : table.below) out += note_text(note, style);
   }
+  for (const ReportNote& note : page.notes) out += "\n" + note_text(note, style);
   return out;
 }
 

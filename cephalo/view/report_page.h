@@ -19,28 +19,29 @@ struct ReportCell {
   double shade = std::numeric_limits<double>::quiet_NaN();
 };
 
-struct ReportTable {
-  enum class Shades { weights, changes };  // from 0 to 1; from −1 to 1, which is signed_colour's
-  std::string title;
-  Shades shades = Shades::changes;
-  std::string least, most;                     // what the ends of the colours stand for
-  std::vector<std::string> rows;               // their names
-  std::vector<std::string> columns;            // and theirs
-  std::vector<std::vector<ReportCell>> cells;  // [row][column]; a row may be shorter
+// Lines under a heading, or without one.
+struct ReportNote {
+  std::string heading = {};
+  std::vector<std::string> lines = {};
 };
 
-// Lines under a heading.
-struct ReportNote {
-  std::string heading;
-  std::vector<std::string> lines;
+struct ReportTable {
+  enum class Shades { weights, changes };  // from 0 to 1; from −1 to 1, which is signed_colour's
+  std::string title = {};
+  Shades shades = Shades::changes;
+  std::string least = {}, most = {};                // what the ends of the colours stand for
+  std::vector<std::string> rows = {};               // their names
+  std::vector<std::string> columns = {};            // and theirs
+  std::vector<std::vector<ReportCell>> cells = {};  // [row][column]; a row may be shorter
+  std::vector<ReportNote> below = {};
 };
 
 struct ReportPage {
-  std::string title;
-  std::string model;                    // its name and sizes
-  std::vector<std::string> paragraphs;  // before the tables
-  std::vector<ReportTable> tables;
-  std::vector<ReportNote> notes;  // after them
+  std::string title = {};
+  std::string model = {};                    // its name and sizes
+  std::vector<std::string> paragraphs = {};  // before the tables
+  std::vector<ReportTable> tables = {};
+  std::vector<ReportNote> notes = {};  // after them
 };
 
 // As lines that fit the width; tables that do not are continued below.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cephalo/core/format.h"
+#include "cephalo/view/columns.h"
 #include "cephalo/view/picture_page.h"
 #include "cephalo/view/report_page.h"
 
@@ -21,7 +22,7 @@ std::vector<std::string> in_lines(const std::string& text, dim_t letters) {
   std::vector<std::string> lines;
   std::string line;
   for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::size_t end = begin + end_of_word(std::string_view(text).substr(begin));
     const std::string word = text.substr(begin, end - begin);
     if (!line.empty() && count_letters(line) + 1 + count_letters(word) > letters) {
       lines.push_back(line);
@@ -89,6 +90,14 @@ class PageWriter {
   }
 
   void gap() { y_ += kTitleGap; }
+
+  void note(const ReportNote& note) {
+    gap();
+    if (!note.heading.empty()) paragraph(note.heading, kPlainInk);
+    for (const std::string& line : note.lines) {
+      paragraph(line, kPlainFaint, note.heading.empty() ? 0 : 2);
+    }
+  }
 
   void table(const ReportTable& table) {
     const TableLayout layout(table);
@@ -166,14 +175,9 @@ void write_page(const ReportPage& page, PageWriter& writer) {
   for (const ReportTable& table : page.tables) {
     writer.gap();
     writer.table(table);
+    for (const ReportNote& note : table.below) writer.note(note);
   }
-  for (const ReportNote& note : page.notes) {
-    writer.gap();
-    if (!note.heading.empty()) writer.paragraph(note.heading, kPlainInk);
-    for (const std::string& line : note.lines) {
-      writer.paragraph(line, kPlainFaint, note.heading.empty() ? 0 : 2);
-    }
-  }
+  for (const ReportNote& note : page.notes) writer.note(note);
 }
 
 }  // namespace
