@@ -1,9 +1,10 @@
 #include "cephalo/effects/experiment_walk.h"
 
 #include <algorithm>
-#include <vector>
+#include <cstddef>
+#include <utility>
 
-#include "cephalo/effects/head_change.h"
+#include "cephalo/attention/attend.h"
 #include "cephalo/linear/ops.h"
 
 namespace cephalo {
@@ -11,53 +12,27 @@ namespace {
 
 using Entry = Beginning::Entry;
 
-// Hidden rows of the MLP that are there at a time.
+// Hidden rows of the MLP that are there at a time: they stay in the cache between its two products.
 constexpr dim_t kMlpRows = 768;
 
-bool acts_on_context(const Change& c) {
-  return c.section == ModelSection::head || c.section == ModelSection::edge;
+TensorView columns_of(const TensorView& rows, dim_t head, dim_t head_dim) {
+  return rows.slice(1, head * head_dim, (head + 1) * head_dim);
 }
 
-// Is what this part of a layer adds to the stream gone?
-bool removes(const Changes& changes, dim_t layer, ModelSection section) {
-  return std::any_of(changes.begin(), changes.end(), [&](const Change& c) {
-    return c.layer == layer && (c.section == section || c.section == ModelSection::layer);
-  });
+// rows: [tokens, heads · head_dim] as [batch, heads, tokens, head_dim], the same for all of a batch
+TensorView heads_for_all(const TensorView& rows, dim_t batch, dim_t head_dim) {
+  return {rows.data(),
+          rows.dtype(),
+          {batch, rows.dim(1) / head_dim, rows.dim(0), head_dim},
+          {0, head_dim, rows.strides()[0], 1}};
 }
 
-bool has_at(const Changes& changes, dim_t layer, ModelSection section) {
-  return std::any_of(changes.begin(), changes.end(),
-                     [&](const Change& c) { return c.layer == layer && c.section == section; });
-}
-
-dim_t first_row(const Change& c) {
-  if (c.section == ModelSection::edge) return c.query;
-  return c.section == ModelSection::stream ? std::max<dim_t>(c.position, 0) : 0;
-}
-
-// Calls visit(head, its changes) for each head of a layer whose context is changed; edges come
-// query by query.
-template <typename Visit>
-void for_changed_heads(const Changes& changes, dim_t layer, const Visit& visit) {
-  for (std::size_t n = 0; n < changes.size(); ++n) {
-    const Change& c = changes[n];
-    if (c.layer != layer || !acts_on_context(c)) continue;
-    std::vector<Change> together;
-    bool seen = false;
-    for (std::size_t m = 0; m < changes.size(); ++m) {
-      const Change& other = changes[m];
-      if (other.layer != layer || !acts_on_context(other) || other.head != c.head) continue;
-      if (other.query != c.query) continue;
-      seen = seen || m < n;
-      together.push_back(other);
-    }
-    if (!seen) visit(c.head, together);
-  }
-}
-
-void apply(const std::vector<Change>& changes, const HeadRun& run, const HeadGiven& given) {
-  if (changes.front().section == ModelSection::edge) return change_edges(changes, run);
-  change_head(changes.front(), run, given);
+// a, b: [rows, head_dim] -> one after the other
+Tensor stacked(const TensorView& a, const TensorView& b) {
+  Tensor both = Tensor::empty({a.dim(0) + b.dim(0), a.dim(1)}, a.dtype());
+  ops::copy(a, both.mutable_view().slice(0, 0, a.dim(0)));
+  ops::copy(b, both.mutable_view().slice(0, a.dim(0), both.dim(0)));
+  return both;
 }
 
 // a −= b, of one shape
@@ -70,42 +45,7 @@ void subtract(const MutableTensorView& a, const TensorView& b) {
   }
 }
 
-TensorView head_columns(const TensorView& rows, dim_t head, dim_t head_dim) {
-  return rows.slice(1, head * head_dim, (head + 1) * head_dim);
-}
-
-HeadGiven given_to(const SweepOptions& options, const GptOptions& o, dim_t layer, dim_t head,
-                   const StepRows& rows) {
-  HeadGiven given;
-  if (options.patch_from != nullptr) {
-    given.patch = head_columns(options.patch_from->layer(layer).context, head, o.head_dim())
-                      .slice(0, rows.first, rows.first + rows.tokens);
-  }
-  if (options.reference != nullptr) {
-    given.reference = options.reference->select(0, layer).slice(0, head * o.head_dim(),
-                                                                (head + 1) * o.head_dim());
-  }
-  return given;
-}
-
 }  // namespace
-
-Beginning beginning_of(const Changes& changes) {
-  Beginning b{.layer = changes.front().layer, .first = first_row(changes.front())};
-  for (const Change& c : changes) {
-    b.layer = std::min(b.layer, c.layer);
-    b.first = std::min(b.first, first_row(c));
-  }
-  if (has_at(changes, b.layer, ModelSection::stream)) {
-    b.entry = Entry::resid_pre;
-  } else if (removes(changes, b.layer, ModelSection::mlp)) {
-    b.entry = Entry::resid_post;
-  }
-  b.whole = std::any_of(changes.begin(), changes.end(), [&](const Change& c) {
-    return c.kind == ChangeKind::mean && (c.layer > b.layer || b.entry == Entry::resid_pre);
-  });
-  return b;
-}
 
 ExperimentWalk::ExperimentWalk(const KeptPass& text, const SweepOptions& options,
                                const Beginning& beginning, const WantedRows& wanted)
@@ -118,21 +58,27 @@ ExperimentWalk::ExperimentWalk(const KeptPass& text, const SweepOptions& options
       first_(beginning.first),
       end_(wanted.all || (beginning.whole && beginning.first <= wanted.position)
                ? text.tokens()
-               : wanted.position + 1) {}
+               : wanted.position + 1),
+      single_(beginning.single) {}
 
 std::size_t ExperimentWalk::bytes_each() const {
-  const dim_t numbers = rows_each() * (4 * o_.d_model + steps_.qkv_width() + o_.d_mlp) +
-                        (first_ > 0 ? 2 * end_ * o_.kv_width() : 0);
+  dim_t numbers = rows_each() * (4 * o_.d_model + steps_.qkv_width());
+  if (first_ > 0) numbers += rows_each() * (o_.d_model + 2 * o_.num_heads);
   return static_cast<std::size_t>(numbers) * item_size(o_.dtype);
 }
 
-void ExperimentWalk::reserve(dim_t experiments) {
+void ExperimentWalk::reserve(dim_t experiments, PassMemory& memory) {
   const dim_t rows = experiments * rows_each();
-  for (Tensor* t : {&x_, &normed_, &y_, &context_})
-    *t = Tensor::empty({rows, o_.d_model}, o_.dtype);
-  qkv_ = Tensor::empty({rows, steps_.qkv_width()}, o_.dtype);
-  hidden_ = Tensor::empty({std::min(rows, kMlpRows), o_.d_mlp}, o_.dtype);
-  if (first_ > 0) kv_ = Tensor::empty({experiments * end_, 2 * o_.kv_width()}, o_.dtype);
+  memory.begin();
+  for (MutableTensorView* t : {&x_, &normed_, &y_, &context_}) {
+    *t = memory.take({rows, o_.d_model}, o_.dtype);
+  }
+  qkv_ = memory.take({rows, steps_.qkv_width()}, o_.dtype);
+  hidden_ = memory.take({std::min(rows, kMlpRows), o_.d_mlp}, o_.dtype);
+  if (first_ == 0) return;
+  earlier_context_ = memory.take({rows, o_.d_model}, o_.dtype);
+  lse_ = memory.take({rows * o_.num_heads}, o_.dtype);
+  earlier_lse_ = memory.take({rows * o_.num_heads}, o_.dtype);
 }
 
 bool ExperimentWalk::is_narrow(dim_t layer) const {
@@ -140,8 +86,8 @@ bool ExperimentWalk::is_narrow(dim_t layer) const {
 }
 
 void ExperimentWalk::run(std::span<const Changes* const> experiments) {
-  experiments_ = experiments;
-  rows_ = {std::ssize(experiments), rows_each(), first_};
+  branches_ = Branches(experiments);
+  single_ = beginning_.single;
   added_ = {};
   dim_t layer = beginning_.layer;
   enter(layer);
@@ -154,142 +100,209 @@ void ExperimentWalk::run(std::span<const Changes* const> experiments) {
     mlp(layer);
   }
   steps_.last_norm({used(x_), added_, used(normed_)});
+  part(branches_.part_all(), {normed_});
 }
 
 // The stream where it is changed first, from what is kept.
 void ExperimentWalk::enter(dim_t layer) {
   const KeptPass::Layer& kept = text_.layer(layer);
   const bool after_attention = beginning_.entry != Entry::resid_pre;
-  if (after_attention && is_narrow(layer)) rows_ = {rows_.batch, 1, wanted_.position};
-  for (dim_t e = 0; e < rows_.batch; ++e) {
-    const bool attended = after_attention && !removes(changes(e), layer, ModelSection::attention);
+  rows_ = {1, single_ ? 1 : rows_each(), first_};
+  if (after_attention && !single_ && is_narrow(layer)) rows_ = {1, 1, wanted_.position};
+  part(branches_.part(layer, after_attention ? ChangeStage::rest : ChangeStage::stream), {});
+  for (dim_t r = 0; r < rows_.batch; ++r) {
+    const bool attended = after_attention && !removes(changes(r), layer, ModelSection::attention);
     const Tensor& from = attended ? kept.resid_mid : kept.resid_pre;
-    ops::copy(from.slice(0, rows_.first, rows_.first + rows_.tokens), of(x_, e));
-    if (attended) add_changes(layer, changes(e), of(x_, e));
+    ops::copy(from.slice(0, rows_.first, rows_.first + rows_.tokens), of(x_, r));
+    if (attended) add_kept_changes(layer, changes(r), of(x_, r));
   }
 }
 
-// What heads of a layer add to the stream by their changes. x: [tokens, d_model]
-void ExperimentWalk::add_changes(dim_t layer, const Changes& changes,
-                                 const MutableTensorView& x) const {
+// What heads of the kept pass add to the stream by their changes. x: [tokens, d_model]
+void ExperimentWalk::add_kept_changes(dim_t layer, const Changes& changes,
+                                      const MutableTensorView& x) const {
   const KeptPass::Layer& kept = text_.layer(layer);
   const dim_t dim = o_.head_dim();
   const dim_t end = rows_.first + rows_.tokens;
-  for_changed_heads(changes, layer, [&](dim_t head, const std::vector<Change>& together) {
-    const dim_t kv_head = head / (o_.num_heads / o_.num_kv_heads);
-    const TensorView k = kept.qkv.slice(1, o_.d_model, o_.d_model + o_.kv_width());
-    const TensorView v = kept.qkv.slice(1, o_.d_model + o_.kv_width(), steps_.qkv_width());
-    const TensorView whole = head_columns(kept.context, head, dim);
-    const TensorView before = whole.slice(0, rows_.first, end);
-    Tensor dcontext = Tensor::copy(before);
-    apply(together,
-          {.q = head_columns(kept.qkv, head, dim).slice(0, rows_.first, end),
-           .k = head_columns(k, kv_head, dim).slice(0, 0, end),
-           .v = head_columns(v, kv_head, dim).slice(0, 0, end),
-           .whole = whole,
-           .context = dcontext,
-           .first = rows_.first},
-          given_to(options_, o_, layer, head, rows_));
-    o_.dtype == DType::f64 ? subtract<double>(dcontext, before) : subtract<float>(dcontext, before);
-    steps_.add_projected(layer, head, dcontext, x);
-  });
+  const TensorView k = kept.qkv.slice(1, o_.d_model, o_.d_model + o_.kv_width());
+  const TensorView v = kept.qkv.slice(1, o_.d_model + o_.kv_width(), steps_.qkv_width());
+  for (const HeadChange& change : head_changes(changes, layer)) {
+    const dim_t kv_head = change.head / (o_.num_heads / o_.num_kv_heads);
+    const TensorView whole = columns_of(kept.context, change.head, dim);
+    add_change(layer, change,
+               {.q = columns_of(kept.qkv, change.head, dim).slice(0, rows_.first, end),
+                .k = columns_of(k, kv_head, dim).slice(0, 0, end),
+                .v = columns_of(v, kv_head, dim).slice(0, 0, end),
+                .before = whole.slice(0, rows_.first, end),
+                .whole = whole},
+               x);
+  }
+}
+
+// The same of a run that has left it, where this layer's `heads` are.
+void ExperimentWalk::add_changes(dim_t layer, const Changes& changes, const QkvHeads& heads,
+                                 dim_t run, const MutableTensorView& x) const {
+  const dim_t dim = o_.head_dim();
+  for (const HeadChange& change : head_changes(changes, layer)) {
+    const dim_t kv_head = change.head / (o_.num_heads / o_.num_kv_heads);
+    const TensorView context = columns_of(of(context_, run), change.head, dim);
+    HeadRun head{.q = heads.q[run][change.head],
+                 .k = heads.k[run][kv_head],
+                 .v = heads.v[run][kv_head],
+                 .before = context,
+                 .whole = context};
+    if (first_ == 0) {
+      add_change(layer, change, head, x);
+      continue;
+    }
+    const TensorView kept = text_.layer(layer).qkv.slice(0, 0, first_);
+    const dim_t begin = o_.d_model + kv_head * dim;
+    const Tensor k = stacked(kept.slice(1, begin, begin + dim), head.k);
+    const dim_t v_begin = begin + o_.kv_width();
+    const Tensor v = stacked(kept.slice(1, v_begin, v_begin + dim), head.v);
+    head.k = k;
+    head.v = v;
+    add_change(layer, change, head, x);
+  }
+}
+
+// One head's; its context and rows are still to be filled in.
+void ExperimentWalk::add_change(dim_t layer, const HeadChange& change, HeadRun run,
+                                const MutableTensorView& x) const {
+  const dim_t dim = o_.head_dim();
+  HeadGiven given;
+  if (options_.patch_from != nullptr) {
+    given.patch = columns_of(options_.patch_from->layer(layer).context, change.head, dim)
+                      .slice(0, rows_.first, rows_.first + rows_.tokens);
+  }
+  if (options_.reference != nullptr) {
+    given.reference =
+        options_.reference->select(0, layer).slice(0, change.head * dim, (change.head + 1) * dim);
+  }
+  Tensor dcontext = Tensor::copy(run.before);
+  run.context = dcontext;
+  run.first = rows_.first;
+  change_head(change, run, given);
+  o_.dtype == DType::f64 ? subtract<double>(dcontext, run.before)
+                         : subtract<float>(dcontext, run.before);
+  steps_.add_projected(layer, change.head, dcontext, x);
 }
 
 void ExperimentWalk::attention(dim_t layer) {
   patch_streams(layer);
   steps_.norm_1(layer, {used(x_), added_, used(normed_)});
   added_ = {};
-  KvHeads own;
-  const MutableTensorView q = is_narrow(layer) ? project_narrow(&own) : project(layer, &own);
-  const Keys keys = after_earlier(layer, own);
-  steps_.attend(q, keys.k, keys.v, used(context_));
-  change_contexts(layer, q, keys);
+  const QkvHeads heads = single_            ? project_single(layer)
+                         : is_narrow(layer) ? project_narrow()
+                                            : project(layer);
+  attend(layer, heads);
   steps_.project_out(layer, used(context_), used(y_));
-  clear_removed(layer, ModelSection::attention);
+  change_runs(layer, heads);
   added_ = used(y_);
 }
 
 // Rows of resid_pre that come from another run.
 void ExperimentWalk::patch_streams(dim_t layer) {
-  bool complete = added_.numel() == 0;
-  for (dim_t e = 0; e < rows_.batch; ++e) {
-    for (const Change& c : changes(e)) {
-      if (c.layer != layer || c.section != ModelSection::stream) continue;
-      if (!complete) steps_.norm_1(layer, {used(x_), added_, used(normed_)});
-      added_ = {};
-      complete = true;
-      const dim_t begin = c.position < 0 ? first_ : c.position;
-      const dim_t end = c.position < 0 ? end_ : std::min(c.position + 1, end_);
+  const auto experiments = branches_.experiments();
+  const auto patched = [&](const Changes* changes) { return patches_stream(*changes, layer); };
+  if (std::none_of(experiments.begin(), experiments.end(), patched)) return;
+  if (added_.numel() > 0) steps_.norm_1(layer, {used(x_), added_, used(normed_)});
+  added_ = {};
+  part(branches_.part(layer, ChangeStage::stream), {x_});
+  for (dim_t r = 0; r < rows_.batch; ++r) {
+    for (const Change& c : changes_at(changes(r), layer, ChangeStage::stream)) {
+      const dim_t begin = std::max(c.position, rows_.first);
+      const dim_t last = rows_.first + rows_.tokens;
+      const dim_t end = c.position < 0 ? last : std::min(c.position + 1, last);
       if (begin >= end) continue;
       ops::copy(options_.patch_from->layer(layer).resid_pre.slice(0, begin, end),
-                of(x_, e).slice(0, begin - first_, end - first_));
+                of(x_, r).slice(0, begin - rows_.first, end - rows_.first));
     }
   }
 }
 
-// -> q: [batch, num_heads, tokens, head_dim]
-MutableTensorView ExperimentWalk::project(dim_t layer, KvHeads* own) {
+QkvHeads ExperimentWalk::project(dim_t layer) {
   steps_.project_rotated(layer, used(normed_), used(qkv_), rows_);
-  const QkvHeads heads = steps_.heads(used(qkv_), rows_);
-  *own = {heads.k, heads.v};
-  return heads.q;
+  return steps_.heads(used(qkv_), rows_);
+}
+
+// The rows after the changed one are still those that are kept.
+QkvHeads ExperimentWalk::project_single(dim_t layer) {
+  project(layer);
+  single_ = false;
+  const KeptPass::Layer& kept = text_.layer(layer);
+  rows_.tokens = rows_each();
+  widen(qkv_, kept.qkv);
+  widen(x_, kept.resid_pre);
+  QkvHeads heads = steps_.heads(used(qkv_), rows_);
+  if (!is_narrow(layer)) return heads;
+  const dim_t at = wanted_.position - first_;
+  heads.q = heads.q.slice(2, at, at + 1);
+  narrow(x_);
+  rows_ = {rows_.batch, 1, wanted_.position};
+  return heads;
 }
 
 // Keys and values of all rows, and from here on the one row that is wanted.
-MutableTensorView ExperimentWalk::project_narrow(KvHeads* own) {
-  const MutableTensorView kv(qkv_.mutable_view().mutable_data(), o_.dtype,
-                             {rows_.rows(), 2 * o_.kv_width()});
+QkvHeads ExperimentWalk::project_narrow() {
+  const dim_t kv_numbers = rows_.rows() * 2 * o_.kv_width();
+  auto* memory = static_cast<std::byte*>(qkv_.mutable_data());
+  const MutableTensorView kv(memory, o_.dtype, {rows_.rows(), 2 * o_.kv_width()});
   steps_.project_last_kv(used(normed_), kv, rows_);
-  *own = steps_.kv_heads(kv, rows_.batch);
+  const KvHeads own = steps_.kv_heads(kv, rows_.batch);
   narrow(x_);
   narrow(normed_);
   rows_ = {rows_.batch, 1, wanted_.position};
-  // A row of y is free until the output projection.
-  steps_.project_last_q(used(normed_), used(y_), rows_);
-  return steps_.query_heads(used(y_), rows_.batch);
+  const MutableTensorView q(memory + kv_numbers * static_cast<dim_t>(item_size(o_.dtype)), o_.dtype,
+                            {rows_.batch, o_.d_model});
+  steps_.project_last_q(used(normed_), q, rows_);
+  return {steps_.query_heads(q, rows_.batch), own.k, own.v};
 }
 
-// That row of each experiment moves to the front.
-void ExperimentWalk::narrow(Tensor& rows) const {
-  for (dim_t e = 0; e < rows_.batch; ++e) {
-    const dim_t from = e * rows_.tokens + wanted_.position - rows_.first;
-    if (from != e) ops::copy(rows[from], rows.mutable_view()[e]);
+// One row of each run becomes the first of its sequence, before the kept ones.
+void ExperimentWalk::widen(const MutableTensorView& rows, const TensorView& kept) const {
+  for (dim_t r = rows_.batch; r-- > 0;) {
+    const MutableTensorView to = of(rows, r);
+    if (r > 0) ops::copy(rows[r], to[0]);
+    if (rows_.tokens > 1) {
+      ops::copy(kept.slice(0, first_ + 1, end_), to.slice(0, 1, rows_.tokens));
+    }
   }
 }
 
-ExperimentWalk::Keys ExperimentWalk::after_earlier(dim_t layer, const KvHeads& own) {
-  if (first_ == 0) return {own.k, own.v};
-  const TensorView& kept = text_.layer(layer).qkv;
-  const TensorView earlier =
-      kept.slice(0, 0, first_).slice(1, o_.d_model, o_.d_model + 2 * o_.kv_width());
-  const dim_t experiments = rows_.batch;
-  for (dim_t e = 0; e < experiments; ++e) {
-    ops::copy(earlier, kv_.mutable_view().slice(0, e * end_, e * end_ + first_));
+// The row that is wanted of each run moves to the front.
+void ExperimentWalk::narrow(const MutableTensorView& rows) const {
+  for (dim_t r = 0; r < rows_.batch; ++r) {
+    const dim_t from = r * rows_.tokens + wanted_.position - rows_.first;
+    if (from != r) ops::copy(rows[from], rows[r]);
   }
-  const KvHeads all =
-      steps_.kv_heads(kv_.mutable_view().slice(0, 0, experiments * end_), experiments);
-  ops::copy(own.k, all.k.slice(2, first_, end_));
-  ops::copy(own.v, all.v.slice(2, first_, end_));
-  return {all.k, all.v};
 }
 
-// q: [batch, num_heads, tokens, head_dim]
-void ExperimentWalk::change_contexts(dim_t layer, const TensorView& q, const Keys& keys) {
-  for (dim_t e = 0; e < rows_.batch; ++e) {
-    const MutableTensorView context = of(context_, e);
-    for_changed_heads(changes(e), layer, [&](dim_t head, const std::vector<Change>& together) {
-      const dim_t kv_head = head / (o_.num_heads / o_.num_kv_heads);
-      const MutableTensorView rows =
-          context.slice(1, head * o_.head_dim(), (head + 1) * o_.head_dim());
-      apply(together,
-            {.q = q[e][head],
-             .k = keys.k[e][kv_head],
-             .v = keys.v[e][kv_head],
-             .whole = rows,
-             .context = rows,
-             .first = rows_.first},
-            given_to(options_, o_, layer, head, rows_));
-    });
+// Keys before the first row are the same for all runs, and stay where they are kept.
+void ExperimentWalk::attend(dim_t layer, const QkvHeads& heads) {
+  if (first_ == 0) return steps_.attend(heads.q, heads.k, heads.v, used(context_));
+  const Shape rows{rows_.batch, o_.num_heads, rows_.tokens};
+  const MutableTensorView lse(lse_.mutable_data(), o_.dtype, rows);
+  const MutableTensorView earlier_lse(earlier_lse_.mutable_data(), o_.dtype, rows);
+  const TensorView kept = text_.layer(layer).qkv.slice(0, 0, first_);
+  const dim_t k_end = o_.d_model + o_.kv_width();
+  steps_.attend(heads.q, heads.k, heads.v, used(context_), lse);
+  attend_into({steps_.query_heads(used(earlier_context_), rows_.batch), earlier_lse}, heads.q,
+              heads_for_all(kept.slice(1, o_.d_model, k_end), rows_.batch, o_.head_dim()),
+              heads_for_all(kept.slice(1, k_end, steps_.qkv_width()), rows_.batch, o_.head_dim()));
+  ops::join_contexts({used(context_), lse, used(earlier_context_), earlier_lse});
+}
+
+// What this layer's attention adds, run by run.
+void ExperimentWalk::change_runs(dim_t layer, const QkvHeads& heads) {
+  const std::vector<dim_t> from = branches_.part(layer, ChangeStage::rest);
+  part(from, {x_, y_});
+  for (dim_t r = 0; r < rows_.batch; ++r) {
+    if (removes(changes(r), layer, ModelSection::attention)) {
+      ops::zero(of(y_, r));
+    } else {
+      add_changes(layer, changes(r), heads, from[static_cast<std::size_t>(r)], of(y_, r));
+    }
   }
 }
 
@@ -297,17 +310,26 @@ void ExperimentWalk::mlp(dim_t layer) {
   steps_.norm_2(layer, {used(x_), added_, used(normed_)});
   for (dim_t begin = 0; begin < rows_.rows(); begin += kMlpRows) {
     const dim_t end = std::min(begin + kMlpRows, rows_.rows());
-    const MutableTensorView hidden = hidden_.mutable_view().slice(0, 0, end - begin);
+    const MutableTensorView hidden = hidden_.slice(0, 0, end - begin);
     steps_.mlp(layer, used(normed_).slice(0, begin, end), hidden, hidden,
                used(y_).slice(0, begin, end));
   }
-  clear_removed(layer, ModelSection::mlp);
+  for (dim_t r = 0; r < rows_.batch; ++r) {
+    if (removes(changes(r), layer, ModelSection::mlp)) ops::zero(of(y_, r));
+  }
   added_ = used(y_);
 }
 
-void ExperimentWalk::clear_removed(dim_t layer, ModelSection section) {
-  for (dim_t e = 0; e < rows_.batch; ++e) {
-    if (removes(changes(e), layer, section)) ops::zero(of(y_, e));
+// Runs have parted: `rows` of each become those of the run that it comes from. From the last on, as
+// none comes from a later one.
+void ExperimentWalk::part(const std::vector<dim_t>& from,
+                          std::initializer_list<MutableTensorView> rows) {
+  rows_.batch = std::ssize(from);
+  for (const MutableTensorView& each : rows) {
+    for (dim_t r = rows_.batch; r-- > 0;) {
+      const dim_t source = from[static_cast<std::size_t>(r)];
+      if (source != r) ops::copy(of(each, source), of(each, r));
+    }
   }
 }
 

@@ -1,30 +1,19 @@
 #pragma once
 
 // Inside the library only.
-#include <compare>
 #include <cstddef>
+#include <initializer_list>
 #include <span>
+#include <vector>
 
+#include "cephalo/effects/beginning.h"
+#include "cephalo/effects/branches.h"
+#include "cephalo/effects/head_change.h"
 #include "cephalo/effects/sweep.h"
 #include "cephalo/model/model_steps.h"
+#include "cephalo/model/pass_memory.h"
 
 namespace cephalo {
-
-// Where an experiment leaves the kept pass: a matter of the experiment alone, so that its bits do
-// not depend on its company.
-struct Beginning {
-  enum class Entry {
-    resid_pre,  // of `layer`
-    resid_mid,  // of `layer`: its attention is known
-    resid_post  // of `layer`, whose MLP adds nothing
-  };
-  dim_t layer = 0;
-  dim_t first = 0;  // rows before it stay as they are
-  Entry entry = Entry::resid_mid;
-  bool whole = false;  // a mean over all positions is taken on the way: no row may be left out
-  auto operator<=>(const Beginning&) const = default;
-};
-Beginning beginning_of(const Changes& changes);  // of at least one
 
 // Which rows of the stream are read in the end.
 struct WantedRows {
@@ -32,8 +21,9 @@ struct WantedRows {
   dim_t position = 0;
 };
 
-// Experiments that begin alike on their way through the layers, one sequence each. Memory is taken
-// once for many walks.
+// Experiments that begin alike on their way through the layers. Those that have been changed alike
+// so far are one run; where their changes begin to differ, it branches. What a change adds to the
+// stream is added to what the run has without it, so branching never shows in the bits.
 class ExperimentWalk {
  public:
   ExperimentWalk(const KeptPass& text, const SweepOptions& options, const Beginning& beginning,
@@ -41,39 +31,41 @@ class ExperimentWalk {
 
   bool reaches() const { return first_ < end_; }  // false: nothing that is read changes
   dim_t rows_each() const { return end_ - first_; }
-  std::size_t bytes_each() const;  // memory of one experiment
-  void reserve(dim_t experiments);
+  std::size_t bytes_each() const;  // memory that one more experiment needs
+  // Room for so many, until `memory` is begun again.
+  void reserve(dim_t experiments, PassMemory& memory);
 
-  // Of at most as many as reserved -> rows() and normed(): [batch · tokens, d_model], after the
-  // last norm
+  // Of at most as many as reserved -> rows(), a sequence for each, and normed():
+  // [batch · tokens, d_model], after the last norm
   void run(std::span<const Changes* const> experiments);
   const StepRows& rows() const { return rows_; }
-  TensorView normed() const { return normed_.slice(0, 0, rows_.rows()); }
+  TensorView normed() const { return used(normed_); }
 
  private:
-  // Of all positions up to the last row's.
-  struct Keys {
-    TensorView k, v;  // [batch, num_kv_heads, end, head_dim]
-  };
-  bool is_narrow(dim_t layer) const;  // is one row of it enough?
   void enter(dim_t layer);
-  void add_changes(dim_t layer, const Changes& changes, const MutableTensorView& x) const;
   void attention(dim_t layer);
   void patch_streams(dim_t layer);
-  MutableTensorView project(dim_t layer, KvHeads* own);
-  MutableTensorView project_narrow(KvHeads* own);
-  void narrow(Tensor& rows) const;
-  Keys after_earlier(dim_t layer, const KvHeads& own);
-  void change_contexts(dim_t layer, const TensorView& q, const Keys& keys);
+  QkvHeads project(dim_t layer);
+  QkvHeads project_single(dim_t layer);
+  QkvHeads project_narrow();
+  void widen(const MutableTensorView& rows, const TensorView& kept) const;
+  void narrow(const MutableTensorView& rows) const;
+  void attend(dim_t layer, const QkvHeads& heads);
+  void change_runs(dim_t layer, const QkvHeads& heads);
+  void add_kept_changes(dim_t layer, const Changes& changes, const MutableTensorView& x) const;
+  void add_changes(dim_t layer, const Changes& changes, const QkvHeads& heads, dim_t run,
+                   const MutableTensorView& x) const;
+  void add_change(dim_t layer, const HeadChange& change, HeadRun run,
+                  const MutableTensorView& x) const;
   void mlp(dim_t layer);
-  void clear_removed(dim_t layer, ModelSection section);
 
-  MutableTensorView used(Tensor& t) const { return t.mutable_view().slice(0, 0, rows_.rows()); }
-  MutableTensorView of(Tensor& t, dim_t experiment) const {
-    return t.mutable_view().slice(0, experiment * rows_.tokens, (experiment + 1) * rows_.tokens);
-  }
-  const Changes& changes(dim_t experiment) const {
-    return *experiments_[static_cast<std::size_t>(experiment)];
+  bool is_narrow(dim_t layer) const;  // is one row of it enough?
+  void part(const std::vector<dim_t>& from, std::initializer_list<MutableTensorView> rows);
+
+  const Changes& changes(dim_t run) const { return branches_.changes(run); }
+  MutableTensorView used(const MutableTensorView& t) const { return t.slice(0, 0, rows_.rows()); }
+  MutableTensorView of(const MutableTensorView& t, dim_t run) const {
+    return t.slice(0, run * rows_.tokens, (run + 1) * rows_.tokens);
   }
 
   const KeptPass& text_;
@@ -85,11 +77,12 @@ class ExperimentWalk {
   dim_t first_;
   dim_t end_;
 
-  std::span<const Changes* const> experiments_;
-  StepRows rows_;
+  Branches branches_;
+  StepRows rows_;     // a sequence for each run
+  bool single_;       // rows are `first` alone; the others are as kept
   TensorView added_;  // what x still lacks
-  Tensor x_, normed_, y_, context_, qkv_, hidden_;
-  Tensor kv_;  // k and v of all positions, where the walk does not begin at the first
+  MutableTensorView x_, normed_, y_, context_, qkv_, hidden_;
+  MutableTensorView earlier_context_, lse_, earlier_lse_;  // where the first row is not that of all
 };
 
 }  // namespace cephalo

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "cephalo/attention/attend.h"
@@ -40,6 +41,20 @@ void attend_again(const HeadRun& run, const TensorView& q, dim_t begin, dim_t fi
               causal());
 }
 
+// In four sums, which the processor adds to at once.
+template <typename T>
+double dot(const T* a, const T* b, dim_t count) {
+  double sums[4] = {};
+  dim_t d = 0;
+  for (; d + 4 <= count; d += 4) {
+    for (dim_t k = 0; k < 4; ++k) {
+      sums[k] += static_cast<double>(a[d + k]) * static_cast<double>(b[d + k]);
+    }
+  }
+  for (; d < count; ++d) sums[0] += static_cast<double>(a[d]) * static_cast<double>(b[d]);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
 // exp(score − the largest) of the keys that are left, 0 of hidden ones.
 template <typename T>
 std::vector<double> weigh_row(const HeadRun& run, const T* q, dim_t keys,
@@ -50,10 +65,7 @@ std::vector<double> weigh_row(const HeadRun& run, const T* q, dim_t keys,
   std::vector<double> weights(static_cast<std::size_t>(keys));
   for (dim_t j = 0; j < keys; ++j) {
     const T* k = run.k.data_as<T>() + j * run.k.strides()[0];
-    double dot = 0.0;
-    for (dim_t d = 0; d < head_dim; ++d)
-      dot += static_cast<double>(q[d]) * static_cast<double>(k[d]);
-    weights[static_cast<std::size_t>(j)] = dot * scale;
+    weights[static_cast<std::size_t>(j)] = dot(q, k, head_dim) * scale;
   }
   for (const Change& edge : edges) {
     if (edge.kind == ChangeKind::hide) weights[static_cast<std::size_t>(edge.key)] = kHidden;
@@ -85,9 +97,7 @@ void change_row(std::span<const Change> edges, const HeadRun& run) {
   for (std::size_t d = 0; d < context.size(); ++d) to[d] = static_cast<T>(context[d] / sum);
 }
 
-}  // namespace
-
-void change_head(const Change& change, const HeadRun& run, const HeadGiven& given) {
+void change_whole(const Change& change, const HeadRun& run, const HeadGiven& given) {
   switch (change.kind) {
     case ChangeKind::zero:
       return run.context.fill(0.0);
@@ -122,6 +132,34 @@ void change_edges(std::span<const Change> edges, const HeadRun& run) {
   if (query < run.first || query >= run.first + run.context.dim(0)) return;
   run.context.dtype() == DType::f64 ? change_row<double>(edges, run)
                                     : change_row<float>(edges, run);
+}
+
+}  // namespace
+
+std::vector<HeadChange> head_changes(const Changes& changes, dim_t layer) {
+  std::vector<HeadChange> found;
+  for (const Change& c : changes) {
+    const bool is_edge = c.section == ModelSection::edge;
+    if (c.layer != layer || (!is_edge && c.section != ModelSection::head)) continue;
+    const auto same_row = std::find_if(found.begin(), found.end(), [&](const HeadChange& other) {
+      const Change& its = other.changes.front();
+      return is_edge && its.section == c.section && its.head == c.head && its.query == c.query;
+    });
+    if (same_row == found.end()) {
+      found.push_back({c.head, {c}});
+    } else {
+      same_row->changes.push_back(c);
+    }
+  }
+  return found;
+}
+
+void change_head(const HeadChange& change, const HeadRun& run, const HeadGiven& given) {
+  if (change.changes.front().section == ModelSection::edge) {
+    change_edges(change.changes, run);
+  } else {
+    change_whole(change.changes.front(), run, given);
+  }
 }
 
 }  // namespace cephalo

@@ -1,7 +1,7 @@
 #pragma once
 
 // Inside the library only.
-#include <span>
+#include <vector>
 
 #include "cephalo/effects/change.h"
 
@@ -10,10 +10,11 @@ namespace cephalo {
 // One head of one run, once its layer has attended. Rows stand at [first, first + rows), keys at
 // [0, first + rows). Any strides between rows.
 struct HeadRun {
-  TensorView q;               // [rows, head_dim]
-  TensorView k, v;            // [keys, head_dim], of its kv head
-  TensorView whole;           // [tokens, head_dim]: context of all positions, for their mean
-  MutableTensorView context;  // [rows, head_dim], changed in place
+  TensorView q;                    // [rows, head_dim]
+  TensorView k, v;                 // [keys, head_dim], of its kv head
+  TensorView before;               // [rows, head_dim]: its context
+  TensorView whole;                // [tokens, head_dim]: that of all positions, for their mean
+  MutableTensorView context = {};  // [rows, head_dim]: a copy, to be changed
   dim_t first = 0;
 };
 
@@ -23,11 +24,15 @@ struct HeadGiven {
   TensorView reference = {};  // [head_dim], float64
 };
 
-// All kinds but those of edges.
-void change_head(const Change& change, const HeadRun& run, const HeadGiven& given);
+// What becomes of one head's context in one layer: one change, or edges of one query.
+struct HeadChange {
+  dim_t head = 0;
+  std::vector<Change> changes;
+};
+std::vector<HeadChange> head_changes(const Changes& changes, dim_t layer);
 
-// Edges of one query, all at once: its row anew, without the hidden keys, and without what the cut
-// ones bring. In float64; nothing where the query is not among the rows.
-void change_edges(std::span<const Change> edges, const HeadRun& run);
+// Edges: the query's row anew in float64, without the hidden keys, and without what the cut ones
+// bring; nothing where it is not among the rows.
+void change_head(const HeadChange& change, const HeadRun& run, const HeadGiven& given);
 
 }  // namespace cephalo

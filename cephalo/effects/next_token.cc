@@ -51,4 +51,15 @@ std::int64_t NextToken::likeliest() const {
   return std::distance(logits_.begin(), std::max_element(logits_.begin(), logits_.end()));
 }
 
+double NextToken::divergence_to(const NextToken& other) const {
+  double sum = 0.0;
+  for (std::size_t id = 0; id < logits_.size(); ++id) {
+    const double here = logits_[id] - log_sum_;
+    const double there = other.logits_[id] - other.log_sum_;
+    const double share = std::exp(here);
+    if (share > 0.0) sum += share * (here - there);
+  }
+  return std::max(sum, 0.0);  // which rounding may leave
+}
+
 }  // namespace cephalo

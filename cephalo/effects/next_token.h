@@ -19,6 +19,7 @@ class NextToken {
   double entropy() const { return entropy_; }  // in nats
   std::vector<TokenProbability> top(dim_t count) const;
   std::int64_t likeliest() const;
+  double divergence_to(const NextToken& other) const;  // KL(this ‖ other), in nats
 
  private:
   double logit(std::int64_t id) const { return logits_[static_cast<std::size_t>(id)]; }

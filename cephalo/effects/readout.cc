@@ -1,8 +1,6 @@
 #include "cephalo/effects/readout.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -19,51 +17,6 @@ std::vector<double> numbers_of(const TensorView& row) {
   const Tensor wide = Tensor::copy(row, DType::f64);
   const auto* first = wide.data_as<double>();
   return {first, first + wide.numel()};
-}
-
-double log_sum_exp(const std::vector<double>& logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0.0;
-  for (const double logit : logits) sum += std::exp(logit - largest);
-  return largest + std::log(sum);
-}
-
-std::vector<double> log_probabilities(std::vector<double> logits) {
-  const double lse = log_sum_exp(logits);
-  for (double& logit : logits) logit -= lse;
-  return logits;
-}
-
-// Of equal ones the token with the smaller id is the likelier, as `top` lists them.
-dim_t rank_of(const std::vector<double>& logits, std::int64_t token) {
-  const auto at = static_cast<std::size_t>(token);
-  dim_t rank = 0;
-  for (std::size_t id = 0; id < logits.size(); ++id) {
-    if (logits[id] > logits[at] || (logits[id] == logits[at] && id < at)) ++rank;
-  }
-  return rank;
-}
-
-double divergence_of(const std::vector<double>& unchanged, const std::vector<double>& changed) {
-  double sum = 0.0;
-  for (std::size_t id = 0; id < unchanged.size(); ++id) {
-    const double p = std::exp(unchanged[id]);
-    if (p > 0.0) sum += p * (unchanged[id] - changed[id]);
-  }
-  return std::max(sum, 0.0);
-}
-
-std::vector<TokenProbability> top_of(const std::vector<double>& log_probabilities, dim_t count) {
-  std::vector<std::int64_t> ids(log_probabilities.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  const auto at = [&](std::int64_t id) { return log_probabilities[static_cast<std::size_t>(id)]; };
-  const auto end = ids.begin() + std::min<dim_t>(count, std::ssize(ids));
-  std::partial_sort(ids.begin(), end, ids.end(), [&](std::int64_t a, std::int64_t b) {
-    return at(a) > at(b) || (at(a) == at(b) && a < b);
-  });
-  std::vector<TokenProbability> top;
-  for (auto id = ids.begin(); id != end; ++id) top.push_back({*id, std::exp(at(*id))});
-  return top;
 }
 
 // The rows of the head that belong to some tokens: [tokens, d_model].
@@ -99,7 +52,7 @@ Readout::Readout(const KeptPass& text, const Measures& measures)
     const Tensor normed = normed_text(position_, position_ + 1);
     Tensor logits = Tensor::empty({1, o.vocab_size}, o.dtype);
     steps_.logits(normed, logits);
-    unchanged_log_probabilities_ = log_probabilities(numbers_of(logits[0]));
+    next_unchanged_.emplace(logits[0]);
   }
 }
 
@@ -163,17 +116,13 @@ void Readout::read_position(const TensorView& normed, std::span<Measured> to) {
 
 // logits: [vocab_size]
 void Readout::read_logits(const TensorView& logits, Measured& to) const {
-  const std::vector<double> numbers = numbers_of(logits);
-  if (measures_.rank) to.rank = rank_of(numbers, *measures_.rank);
-  if (!measures_.divergence && measures_.top == 0) return;
-  const std::vector<double> changed = log_probabilities(numbers);
-  if (measures_.divergence) {
-    to.divergence = divergence_of(unchanged_log_probabilities_, changed);
-  }
-  if (measures_.top > 0) to.top = top_of(changed, measures_.top);
+  const NextToken next(logits);
+  if (measures_.rank) to.rank = next.rank(*measures_.rank);
+  if (measures_.divergence) to.divergence = next_unchanged_->divergence_to(next);
+  to.top = next.top(measures_.top);
 }
 
-// Rows before the first that is there foretell what they foretold.
+// Rows that are not there foretell what they foretold.
 void Readout::read_losses(const TensorView& normed, const StepRows& rows, std::span<Measured> to) {
   const std::vector<std::int64_t>& ids = text_.ids();
   std::vector<std::int64_t> targets(static_cast<std::size_t>(rows.rows()), kNoTarget);
@@ -196,16 +145,17 @@ void Readout::read_losses(const TensorView& normed, const StepRows& rows, std::s
                         .losses = losses.mutable_view().slice(0, begin, end),
                         .dlogits = {}});
   }
+  const dim_t last = std::min(rows.first + rows.tokens, std::ssize(ids) - 1);
+  const bool is_whole = rows.first == 0 && last == std::ssize(ids) - 1;
   for (dim_t b = 0; b < rows.batch; ++b) {
-    Measured& measured = to[static_cast<std::size_t>(b)];
-    measured.losses.clear();
-    if (rows.first > 0) {
-      const std::vector<double>& before = unchanged().losses;
-      measured.losses.assign(before.begin(), before.begin() + rows.first);
+    std::vector<double>& all = to[static_cast<std::size_t>(b)].losses;
+    if (is_whole) {
+      all.resize(ids.size() - 1);
+    } else {
+      all = unchanged().losses;
     }
-    const auto* first = losses.data_as<double>() + b * rows.tokens;
-    measured.losses.insert(measured.losses.end(), first, first + rows.tokens);
-    measured.losses.resize(ids.size() - 1);
+    std::copy_n(losses.data_as<double>() + b * rows.tokens, std::max<dim_t>(last - rows.first, 0),
+                all.begin() + rows.first);
   }
 }
 

@@ -3,10 +3,10 @@
 // Inside the library only.
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "cephalo/effects/kept_pass.h"
 #include "cephalo/effects/measure.h"
+#include "cephalo/effects/next_token.h"
 #include "cephalo/model/model_steps.h"
 
 namespace cephalo {
@@ -37,7 +37,7 @@ class Readout {
   dim_t position_;
   std::optional<PackedLinear> chosen_;  // rows of the head, of the tokens asked for
   Tensor logits_;                       // a block of rows at a time
-  std::vector<double> unchanged_log_probabilities_;
+  std::optional<NextToken> next_unchanged_;
   std::optional<Measured> unchanged_;
 };
 

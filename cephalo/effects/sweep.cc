@@ -1,6 +1,7 @@
 #include "cephalo/effects/sweep.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -12,8 +13,9 @@
 namespace cephalo {
 namespace {
 
-// Rows that go through the layers together: enough for the GEMM, few enough for the caches.
-constexpr dim_t kRowsTogether = 2048;
+// Rows that go through the layers together: enough for the GEMM where an experiment has one, and
+// for pairs of heads to share most of their way.
+constexpr dim_t kRowsTogether = 8192;
 
 void check_given(const KeptPass& text, const Changes& changes, const SweepOptions& options) {
   for (const Change& c : changes) {
@@ -93,7 +95,7 @@ class Sweep {
       return finish(group.members,
                     std::vector<Measured>(group.members.size(), readout_.unchanged()));
     const std::size_t most = most_together(walk, group.members.size());
-    walk.reserve(static_cast<dim_t>(most));
+    walk.reserve(static_cast<dim_t>(most), memory_);
     for (std::size_t begin = 0; begin < group.members.size(); begin += most) {
       const std::size_t count = std::min(most, group.members.size() - begin);
       const std::span members = std::span(group.members).subspan(begin, count);
@@ -130,6 +132,7 @@ class Sweep {
   const SweepOptions& options_;
   bool wanted_all_;
   Readout readout_;
+  PassMemory memory_;  // of all walks
   std::vector<Measured> results_;
   std::vector<bool> done_;
   std::size_t finished_ = 0;  // from the front

@@ -18,6 +18,7 @@ constexpr Table kHost{
     .norm_backward = host::norm_backward,
     .embed = host::embed,
     .embed_backward = host::embed_backward,
+    .join_contexts = host::join_contexts,
     .drop = host::drop,
     .cross_entropy = host::cross_entropy,
     .adamw = host::adamw,
@@ -120,6 +121,14 @@ void embed_backward(const EmbedBackward& rows) {
       "embed_backward", &Table::embed_backward,
       {{"ids", rows.ids}, {"dx", rows.dx}, {"token", rows.token}, {"position", rows.position}})(
       rows);
+}
+
+void join_contexts(const JoinContexts& rows) {
+  implementation("join_contexts", &Table::join_contexts,
+                 {{"context", rows.context},
+                  {"lse", rows.lse},
+                  {"other", rows.other},
+                  {"other_lse", rows.other_lse}})(rows);
 }
 
 void drop(const Drop& rows) {

@@ -64,6 +64,15 @@ struct EmbedBackward {
 };
 void embed_backward(const EmbedBackward& rows);
 
+// Attention to two sets of keys as attention to both at once: contexts are weighed by exp(lse).
+struct JoinContexts {
+  MutableTensorView context;  // [batch · tokens, num_heads · head_dim], and what comes of it
+  TensorView lse;             // [batch, num_heads, tokens]
+  TensorView other;           // the shape of context
+  TensorView other_lse;       // the shape of lse
+};
+void join_contexts(const JoinContexts& rows);
+
 // Dropout as a function of seed, place, row and column. The same on a gradient is the way back.
 struct Drop {
   double probability;  // in (0, 1); what stays grows by 1 / (1 − probability)

@@ -16,6 +16,7 @@ void norm(const Norm& rows);
 void norm_backward(const NormBackward& rows);
 void embed(const Embed& rows);
 void embed_backward(const EmbedBackward& rows);
+void join_contexts(const JoinContexts& rows);
 void drop(const Drop& rows);
 
 void cross_entropy(const CrossEntropy& rows);

@@ -109,6 +109,34 @@ void embed_rows_backward(const EmbedBackward& rows) {
 }
 
 template <typename T>
+void join_rows(const JoinContexts& rows) {
+  constexpr dim_t kRows = 64;
+  const dim_t count = rows.context.dim(0);
+  const dim_t width = rows.context.dim(1);
+  const dim_t heads = rows.lse.dim(1);
+  const dim_t tokens = rows.lse.dim(2);
+  const dim_t head_dim = width / heads;
+  const T* lse = rows.lse.data_as<T>();
+  const T* other_lse = rows.other_lse.data_as<T>();
+  const Region region{(count + kRows - 1) / kRows, 4.0 * static_cast<double>(rows.context.numel())};
+  parallel_for(region, [&](dim_t piece, std::byte*) {
+    const dim_t end = std::min(count, (piece + 1) * kRows);
+    for (dim_t row = piece * kRows; row < end; ++row) {
+      T* to = rows.context.mutable_data_as<T>() + row * width;
+      const T* from = rows.other.data_as<T>() + row * width;
+      for (dim_t h = 0; h < heads; ++h, to += head_dim, from += head_dim) {
+        const dim_t at = (row / tokens * heads + h) * tokens + row % tokens;
+        const double odds =
+            std::exp(static_cast<double>(other_lse[at]) - static_cast<double>(lse[at]));
+        const T share = static_cast<T>(1.0 / (1.0 + odds));
+        const T other_share = static_cast<T>(1.0 / (1.0 + 1.0 / odds));
+        for (dim_t d = 0; d < head_dim; ++d) to[d] = share * to[d] + other_share * from[d];
+      }
+    }
+  });
+}
+
+template <typename T>
 void drop_rows(const Drop& rows) {
   constexpr dim_t kRows = 16;
   constexpr dim_t kBits = 64;
@@ -153,6 +181,10 @@ void embed(const Embed& rows) {
 void embed_backward(const EmbedBackward& rows) {
   rows.dx.dtype() == DType::f64 ? embed_rows_backward<double>(rows)
                                 : embed_rows_backward<float>(rows);
+}
+
+void join_contexts(const JoinContexts& rows) {
+  rows.context.dtype() == DType::f64 ? join_rows<double>(rows) : join_rows<float>(rows);
 }
 
 void drop(const Drop& rows) {

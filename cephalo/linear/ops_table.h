@@ -13,6 +13,7 @@ struct Table {
   decltype(ops::norm_backward)* norm_backward = nullptr;
   decltype(ops::embed)* embed = nullptr;
   decltype(ops::embed_backward)* embed_backward = nullptr;
+  decltype(ops::join_contexts)* join_contexts = nullptr;
   decltype(ops::drop)* drop = nullptr;
   decltype(ops::cross_entropy)* cross_entropy = nullptr;
   decltype(ops::adamw)* adamw = nullptr;

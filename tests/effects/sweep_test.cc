@@ -166,6 +166,8 @@ std::vector<Measures> kinds_of_measures() {
 TEST_P(SweepTest, an_experiment_has_the_same_bits_alone_and_in_any_sweep) {
   std::vector<Changes> all = experiments();
   for (const Changes& head : each_head(model_.options(), ChangeKind::zero)) all.push_back(head);
+  for (const Changes& pair : each_pair(model_.options(), ChangeKind::mean)) all.push_back(pair);
+  all.push_back(all.back());
   for (const Measures& measures : kinds_of_measures()) {
     std::vector<Measured> alone;
     for (const Changes& each : all) alone.push_back(measure(text_, each, measures, options()));

@@ -49,6 +49,7 @@ struct Operands {
   ops::NormBackward norm_backward() { return {rows, moments, row, rows, rows, row, row}; }
   ops::Embed embed() { return {square, square, ids, 0, rows}; }
   ops::EmbedBackward embed_backward() { return {ids, rows, square, square}; }
+  ops::JoinContexts join_contexts() { return {rows, heads, rows, heads}; }
   ops::Drop drop() { return {0.5, 1, 0, 0, rows}; }
   ops::CrossEntropy cross_entropy() { return {rows, view(ids, {kRows}), -100, 1.0, losses, rows}; }
   ops::AdamW adamw() { return {rows, rows, rows, rows, 1, 1, 1, 1, 1, 1, 1, 1}; }
@@ -96,6 +97,10 @@ const std::vector<Call>& calls() {
 #define OP embed_backward
       {"embed_backward", [](Operands& a) { ops::embed_backward(a.embed_backward()); },
        WITH(position, square)},
+#undef OP
+#define OP join_contexts
+      {"join_contexts", [](Operands& a) { ops::join_contexts(a.join_contexts()); },
+       WITH(other_lse, heads)},
 #undef OP
       {"drop", [](Operands& a) { ops::drop(a.drop()); }, nullptr},
 #define OP cross_entropy
