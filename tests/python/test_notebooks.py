@@ -64,7 +64,8 @@ def printed(outputs):
 
 
 def test_there_are_notebooks():
-    assert {path.stem for path in NOTEBOOKS} >= {"exercise", "side_by_side"}
+    assert {path.stem for path in NOTEBOOKS} >= {"exercise", "induction_circuit", "side_by_side",
+                                                  "which_head"}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

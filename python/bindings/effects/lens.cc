@@ -51,12 +51,13 @@ void bind_lens(nb::module_& m, nb::class_<PassOfText>& pass) {
       .def_ro("positions", &Lens::positions)
       .def_ro("tokens", &Lens::tokens, "whose probability it is, by position")
       .def_ro("cells", &Lens::cells, "[num_layers + 1][position]");
-  pass.def("lens", &lens, nb::kw_only(), "norm"_a = "fresh", "top"_a = LensOptions().top,
-           "positions"_a = nb::none(), "token"_a = nb::none(),
-           "norm: fresh (the last norm, of each residual), frozen (with the mean and scale of the "
-           "last\n"
-           "one) or none. positions: None means all. token: follow this one instead of the model's "
-           "own\nprediction.");
+  pass.def(
+      "lens", &lens, nb::kw_only(), "norm"_a = "fresh", "top"_a = LensOptions().top,
+      "positions"_a = nb::none(), "token"_a = nb::none(),
+      "norm: fresh (the last norm, of each residual), frozen (with the scale of the last one) or "
+      "none.\n"
+      "positions: None means all. token: follow this one instead of the model's own "
+      "prediction.");
 }
 
 }  // namespace cephalo::python
