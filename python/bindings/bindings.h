@@ -66,5 +66,6 @@ void bind_head_metrics(nb::module_& m);
 void bind_head_picture(nb::module_& m);
 void bind_head_trace(nb::module_& m);
 void bind_look(nb::module_& m);
+void bind_reports(nb::module_& m);
 
 }  // namespace cephalo::python

@@ -57,6 +57,7 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_head_picture(m);
   bind_head_trace(m);
   bind_look(m);
+  bind_reports(m);
 }
 
 // nanobind keeps one set of types for the process. A second interpreter that imports them takes

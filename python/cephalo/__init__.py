@@ -134,6 +134,7 @@ from ._cephalo import (
     window,
     write_token_file,
 )
+from ._effects import Report, ablate, effects, lens, patch
 from ._exercise import Exercise, exercise
 from ._from_torch import from_torch, to_torch_state_dict
 from ._head_trace import HeadTrace, TracedKey
