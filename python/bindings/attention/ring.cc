@@ -95,10 +95,10 @@ using Forward = AttendResult (*)(World&, dim_t, const TensorView&, const TensorV
                                  const TensorView&, const Mask&, const AttendOptions&);
 
 template <Forward forward>
-nb::object attend_spread(const nb::object& world, dim_t tokens, const AnyArray& q,
-                         const AnyArray& k, const AnyArray& v, const AnyArray& mask,
-                         std::optional<double> scale, std::optional<double> softcap, double dropout,
-                         std::uint64_t seed, std::optional<int> threads, const char* function) {
+AnyArray attend_spread(const nb::object& world, dim_t tokens, const AnyArray& q, const AnyArray& k,
+                       const AnyArray& v, const AnyArray& mask, std::optional<double> scale,
+                       std::optional<double> softcap, double dropout, std::uint64_t seed,
+                       std::optional<int> threads, const char* function) {
   const RingArguments in(q, k, v, mask, function);
   const AttendOptions options = attend_options(scale, softcap, dropout, seed, threads);
   PythonWorld processes(world);
@@ -108,24 +108,25 @@ nb::object attend_spread(const nb::object& world, dim_t tokens, const AnyArray& 
     result = forward(processes, tokens, in.queries, in.keys, in.values, in.parts, options);
   }
   const Kind kind = in.queries.kind();
-  return ResultType("AttendResult")(to_python(std::move(result.context), kind),
-                                    to_python(std::move(result.lse), kind), nb::none(), nb::none());
+  return nb::borrow<AnyArray>(ResultType("AttendResult")(to_python(std::move(result.context), kind),
+                                                         to_python(std::move(result.lse), kind),
+                                                         nb::none(), nb::none()));
 }
 
-nb::object ring_forward(const nb::object& world, dim_t tokens, const AnyArray& q, const AnyArray& k,
-                        const AnyArray& v, const AnyArray& mask, std::optional<double> scale,
-                        std::optional<double> softcap, double dropout, std::uint64_t seed,
-                        std::optional<int> threads) {
+AnyArray ring_forward(const nb::object& world, dim_t tokens, const AnyArray& q, const AnyArray& k,
+                      const AnyArray& v, const AnyArray& mask, std::optional<double> scale,
+                      std::optional<double> softcap, double dropout, std::uint64_t seed,
+                      std::optional<int> threads) {
   return attend_spread<&attend_ring>(world, tokens, q, k, v, mask, scale, softcap, dropout, seed,
                                      threads, "attend_ring");
 }
 
-nb::object ring_backward(const nb::object& world, dim_t tokens, const AnyArray& q,
-                         const AnyArray& k, const AnyArray& v, const AnyArray& context,
-                         const AnyArray& lse, const AnyArray& dcontext,
-                         const std::optional<AnyArray>& dlse, const AnyArray& mask,
-                         std::optional<double> scale, std::optional<double> softcap, double dropout,
-                         std::uint64_t seed, bool with_dbias, std::optional<int> threads) {
+AnyArray ring_backward(const nb::object& world, dim_t tokens, const AnyArray& q, const AnyArray& k,
+                       const AnyArray& v, const AnyArray& context, const AnyArray& lse,
+                       const AnyArray& dcontext, const std::optional<AnyArray>& dlse,
+                       const AnyArray& mask, std::optional<double> scale,
+                       std::optional<double> softcap, double dropout, std::uint64_t seed,
+                       bool with_dbias, std::optional<int> threads) {
   constexpr const char* kName = "attend_ring_backward";
   const RingArguments in(q, k, v, mask, kName);
   const ArrayIn forward(context, kName, "context");
@@ -143,9 +144,9 @@ nb::object ring_backward(const nb::object& world, dim_t tokens, const AnyArray& 
   const Kind kind = in.queries.kind();
   nb::list dbias;
   for (Tensor& d : found.dbias) dbias.append(to_python(std::move(d), kind));
-  return ResultType("AttendGradients")(to_python(std::move(found.dq), kind),
-                                       to_python(std::move(found.dk), kind),
-                                       to_python(std::move(found.dv), kind), dbias);
+  return nb::borrow<AnyArray>(ResultType("AttendGradients")(
+      to_python(std::move(found.dq), kind), to_python(std::move(found.dk), kind),
+      to_python(std::move(found.dv), kind), dbias));
 }
 
 std::pair<std::pair<dim_t, dim_t>, std::pair<dim_t, dim_t>> share(dim_t tokens, int rank,

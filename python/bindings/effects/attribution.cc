@@ -9,15 +9,15 @@
 namespace cephalo::python {
 namespace {
 
-nb::object attribute(const PassOfText& self, const nb::object& token, dim_t position) {
+AnyArray attribute(const PassOfText& self, const nb::object& token, dim_t position) {
   constexpr const char* kName = "attribute";
   const std::int64_t id = token_of(self.model, token, kName, "token");
   const dim_t at = position_of(self, position, kName);
   Attribution a = asked(self, [&](const KeptPass& p) { return attribute_logit(p, at, id); });
   const double sum = a.sum();
-  return ResultType("Attribution")(
+  return nb::borrow<AnyArray>(ResultType("Attribution")(
       a.position, a.token, a.logit, a.token_embedding, a.position_embedding,
-      made(std::move(a.heads)), made(std::move(a.out_bias)), made(std::move(a.mlp)), a.bias, sum);
+      made(std::move(a.heads)), made(std::move(a.out_bias)), made(std::move(a.mlp)), a.bias, sum));
 }
 
 AnyArray sources(const PassOfText& self, dim_t layer, dim_t head, const nb::object& token,
@@ -36,9 +36,7 @@ void bind_attribution(nb::class_<PassOfText>& pass) {
            "What each part adds directly to the logit of a token (an id, or a str that is one "
            "token),\n"
            "the last norm's scale being that of the run -> Attribution, whose parts add up to the "
-           "logit.",
-           nb::sig("def attribute(self, token: int | str, position: int = -1) -> "
-                   "cephalo._results.Attribution"));
+           "logit.");
   pass.def("attribute_sources", &sources, "layer"_a, "head"_a, "token"_a, "position"_a = -1,
            "A head's part by the tokens that it looks at -> float64 [position + 1]; adds up to "
            "its part.");

@@ -115,16 +115,16 @@ std::vector<Measured> measure_each(const PassOfText& self, const nb::list& exper
   });
 }
 
-nb::object patched(const PassOfText& clean, const PassOfText& corrupt, const nb::object& answer,
-                   const nb::object& wrong, std::optional<int> threads) {
+AnyArray patched(const PassOfText& clean, const PassOfText& corrupt, const nb::object& answer,
+                 const nb::object& wrong, std::optional<int> threads) {
   constexpr const char* kName = "patch_each";
   const std::int64_t right_id = token_of(corrupt.model, answer, kName, "answer");
   const std::int64_t wrong_id = token_of(corrupt.model, wrong, kName, "wrong");
   Patching p = asked(corrupt, [&](const KeptPass& pass) {
     return patch_each(*clean.pass, pass, right_id, wrong_id, {.threads = threads.value_or(0)});
   });
-  return ResultType("Patching")(p.clean, p.corrupt, p.divided, made(std::move(p.positions)),
-                                made(std::move(p.heads)));
+  return nb::borrow<AnyArray>(ResultType("Patching")(
+      p.clean, p.corrupt, p.divided, made(std::move(p.positions)), made(std::move(p.heads))));
 }
 
 void bind_change(nb::module_& m) {
