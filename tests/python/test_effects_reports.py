@@ -33,7 +33,7 @@ def test_effects_have_a_number_for_each_head():
     token = report["predicted"]["id"]
     before, = kept.measure(logits=[token]).logits
     after, = kept.measure("L2H3", logits=[token]).logits
-    assert change[2][3] == pytest.approx(after - before)
+    assert change[2][3] == pytest.approx(after - before, abs=1e-5)  # one row of attention rounds as many do, almost
 
 
 def test_an_ablation_shows_both_sides():
@@ -51,7 +51,7 @@ def test_the_lens_has_a_row_for_each_layer():
 
 def test_patching_needs_texts_of_one_length_and_answers_of_one_token():
     clean = "Peter ran to the gate and Peter"
-    corrupt = "Mary ran to the gate and Peter"
+    corrupt = "The ran to the gate and Peter"
     report = cephalo.patch(clean, corrupt, " Rabbit", " was")
     shows_itself(report, "cephalo.patch/1")
     with pytest.raises(ValueError, match="token"):
