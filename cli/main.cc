@@ -144,7 +144,7 @@ int run(int argc, char** argv) {
       "  cephalo lens \"The cat sat on the mat\"    what it would say after each layer\n"
       "  cephalo trace                            the six steps on \"The cat sat on the mat\"\n"
       "  cephalo trace --rung 3 --explain         one causal head, every step explained\n"
-      "  cephalo trace \"The cat sat\" --layer 3    a trained head by hand, on a text of yours\n"
+      "  cephalo trace \"The cat sat\" --layer 3    a trained head by hand, on your own text\n"
       "  cephalo tour                             why it is built this way, in numbers\n"
       "  cephalo quiz                             ten questions, computed as you answer\n"
       "  cephalo inspect layer.safetensors        names, shapes, form, NaNs\n"

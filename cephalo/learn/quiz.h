@@ -8,14 +8,13 @@
 #pragma GCC visibility push(default)
 namespace cephalo {
 
-// Ten questions about attention. Nothing of the answers is stored: sizes and numbers are drawn by a
-// seed, the layer and attend compute what happens with them, and that decides which choice is right
-// and what is said about each.
+// One of the answers to choose from.
 struct QuizChoice {
   std::string text;
   std::string note;  // why it is wrong; of the right one, nothing
 };
 
+// A question, and what was computed to answer it.
 struct QuizQuestion {
   std::string topic;  // "shapes"
   std::string text;   // may have several lines
@@ -24,6 +23,9 @@ struct QuizQuestion {
   std::string computed;  // the numbers that show it
 };
 
+// Ten questions about attention. Nothing of the answers is stored: sizes and numbers are drawn by
+// the seed, the layer and attend compute what happens with them, and that decides which choice is
+// right.
 std::vector<QuizQuestion> quiz(std::uint64_t seed = 123);
 
 // The letter that a choice goes by: a, b, c, d.

@@ -13,6 +13,7 @@ namespace cephalo {
 // Attention of one head by hand, on the parameters and the text of a model: what one query, a
 // token of the text, makes of every key that it may look at.
 
+// Which head, on which token of which text.
 struct HeadTraceOptions {
   dim_t layer = 0;
   dim_t head = 0;
@@ -87,6 +88,7 @@ struct WorkedStep {
 // The strongest key from q · k to its weight, and one number of the context.
 std::vector<WorkedStep> worked_key(const HeadTrace& trace);
 
+// How a trace is written.
 struct HeadTraceText {
   dim_t top = 10;        // how many keys: the strongest, and the query itself
   bool explain = false;  // what each step is for, too

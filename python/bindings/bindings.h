@@ -37,6 +37,7 @@ void bind_windows(nb::module_& m);
 // embed, model
 void bind_embedding(nb::module_& m);
 void bind_pipeline(nb::module_& m);
+void bind_quiz(nb::module_& m);
 void bind_layer_norm(nb::module_& m);
 void bind_mlp(nb::module_& m);
 void bind_gpt_gradients(nb::module_& m);

@@ -34,6 +34,7 @@ NB_MODULE(_cephalo_of_main, m) {
   bind_windows(m);
   bind_embedding(m);
   bind_pipeline(m);
+  bind_quiz(m);
   bind_layer_norm(m);
   bind_mlp(m);
   bind_gpt_gradients(m);

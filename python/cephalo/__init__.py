@@ -40,6 +40,8 @@ from ._cephalo import (
     Pipeline,
     Plan,
     ProbeScores,
+    QuizQuestion,
+    QuizReply,
     Recipe,
     Recording,
     Rotary,
@@ -135,7 +137,7 @@ from ._cephalo import (
     write_token_file,
 )
 from ._effects import Report, ablate, effects, lens, patch
-from ._exercise import Exercise, exercise
+from ._exercise import Exercise, Hint, Solution, exercise, hint, solution
 from ._from_torch import from_torch, to_torch_state_dict
 from ._head_trace import HeadTrace, TracedKey
 from ._head_trace import trace as _trace_text
@@ -146,6 +148,7 @@ from ._look_token import TokenLink, TokenLook
 from ._parts import attribute as _attribute
 from ._parts import names as _names
 from ._parts import state_dict as _state_dict
+from ._quiz import Quiz, quiz
 from ._results import (
     ROW_SUMS,
     AttendGradients,

@@ -63,6 +63,8 @@ class HeadTrace:
                  f"{'one key' if count == 1 else f'{count} keys'} it may look at")
         if self.rotary:
             about += "; q and k are taken after rotation by their positions (rotary)"
+        if self._traced.training_note:
+            about += f"<br>{escape(self._traced.training_note)}"
         return (f'<div style="{STYLE}"><b>{escape(self.text)}</b><br>{escape(self.title)}<br>{about}'
                 f"{self._batch()}{self._table()}{self._worked()}{self._shares()}</div>")
 

@@ -4,6 +4,7 @@ import re
 
 import cephalo
 import numpy as np
+import pages
 import pytest
 
 E = cephalo.exercise()
@@ -98,3 +99,37 @@ def test_an_unknown_step_and_no_array_are_refused():
         cephalo.check("attend", Q)
     with pytest.raises(TypeError, match="check"):
         cephalo.check("split", "abc")
+
+
+def test_hints_go_further_each_time_and_then_name_the_solution():
+    cephalo.exercise()  # and the first hints again
+    first, second, third, again = (cephalo.hint("mask") for _ in range(4))
+    assert [hint.number for hint in (first, second, third, again)] == [1, 2, 3, 3]
+    assert len({first.text, second.text, third.text}) == 3
+    assert "cephalo.solution" not in repr(second) and "cephalo.solution" in repr(third)
+    assert cephalo.hint("mask", 1).text == first.text
+    assert cephalo.hint("mask").text == second.text  # a hint by its number is where the next one begins
+    with pytest.raises(IndexError, match="mask has hints 1 to 3, not 4"):
+        cephalo.hint("mask", 4)
+
+
+def test_solutions_are_right_when_they_are_run():
+    names = {"e": E, "np": np, "future": FUTURE, "softmax": softmax}
+    for step in RIGHT:
+        solution = cephalo.solution(step)
+        exec(solution.code, names)
+        made = names[solution.code.split(" = ")[0] if step != "concat" else "context"]
+        assert cephalo.check(step, made), step
+        assert np.allclose(made, solution.array, atol=1e-5), step
+        assert str(solution.array.shape) in repr(solution)
+
+
+def test_a_solution_shows_itself_as_a_page():
+    page = pages.self_contained(cephalo.solution("softmax")._repr_html_())
+    assert "weights = softmax(masked / np.sqrt(e.head_dim))" in page.texts
+
+
+def test_hints_and_solutions_of_an_unknown_step_are_refused():
+    for help_with in (cephalo.hint, cephalo.solution):
+        with pytest.raises(ValueError, match="there is no step \"attend\"; the steps are project"):
+            help_with("attend")

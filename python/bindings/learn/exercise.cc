@@ -1,11 +1,13 @@
 #include "cephalo/learn/exercise.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <utility>
 
 #include "bindings/arrays/arrays.h"
 #include "bindings/bindings.h"
+#include "cephalo/learn/exercise_help.h"
 
 namespace cephalo::python {
 namespace {
@@ -38,6 +40,15 @@ Verdict check_python(const std::string& step, const AnyArray& array) {
   return check(step, answer);
 }
 
+// (lines of Python, the answer, both in words)
+nb::tuple solution_tuple(const std::string& step) {
+  ExerciseSolution solution = exercise_solution(step);
+  const std::string text = to_text(step, solution);
+  return nb::make_tuple(solution.python,
+                        to_python(std::move(solution.answer), kind_without_caller(DType::f32)),
+                        text);
+}
+
 }  // namespace
 
 void bind_exercise(nb::module_& m) {
@@ -47,6 +58,8 @@ void bind_exercise(nb::module_& m) {
       .def("__bool__", [](const Verdict& v) { return v.right; })
       .def("__repr__", [](const Verdict& v) { return v.text; });
   m.def("exercise", &exercise_dict);
+  m.def("_exercise_hints", &exercise_hints, "step"_a);
+  m.def("_exercise_solution", &solution_tuple, "step"_a);
   m.def("check", &check_python, "step"_a, "array"_a = nb::none(),
         R"(Is this array the right answer for that step of cephalo.exercise()?
 

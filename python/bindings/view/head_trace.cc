@@ -27,7 +27,7 @@ struct TracedHead {
 };
 
 LookModel look_model(const Model& model, const Bpe& words) {
-  return {model.name, model.gpt, words, model.first_token()};
+  return {model.name, model.gpt, words, model.first_token(), model.config.trained_context_length};
 }
 
 TracedHead trace_python(const nb::object& model_object, const std::vector<nb::object>& texts,
@@ -112,6 +112,9 @@ void bind_head_trace(nb::module_& m) {
                    })
       .def_prop_ro("name", number([](const HeadTrace& t) { return t.model; }))
       .def_prop_ro("begun", number([](const HeadTrace& t) { return t.begun; }))
+      .def_prop_ro("training_note", number([](const HeadTrace& t) {
+                     return training_note(t.trained_context_length, std::ssize(t.tokens));
+                   }))
       .def_prop_ro("layer", number([](const HeadTrace& t) { return t.layer; }))
       .def_prop_ro("head", number([](const HeadTrace& t) { return t.head; }))
       .def_prop_ro("token", number([](const HeadTrace& t) { return t.token; }))
