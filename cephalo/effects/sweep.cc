@@ -1,7 +1,7 @@
 #include "cephalo/effects/sweep.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -37,6 +37,19 @@ void check_given(const KeptPass& text, const Changes& changes, const SweepOption
             "measure_changes: reference is {} of {}, float64 of {} is needed",
             name(options.reference->dtype()), options.reference->shape(), wanted);
   }
+}
+
+// Does every change put rows of the stream where equal ones are? So it is with texts that agree up
+// to some token. Heads are not looked at: their contexts differ wherever texts do.
+bool changes_nothing(const KeptPass& text, const Changes& changes, const KeptPass* from) {
+  return std::all_of(changes.begin(), changes.end(), [&](const Change& c) {
+    if (c.section != ModelSection::stream) return false;
+    const dim_t begin = std::max<dim_t>(c.position, 0);
+    const dim_t end = c.position < 0 ? text.tokens() : c.position + 1;
+    const TensorView here = text.layer(c.layer).resid_pre.slice(0, begin, end);
+    const TensorView there = from->layer(c.layer).resid_pre.slice(0, begin, end);
+    return std::memcmp(here.data(), there.data(), here.bytes()) == 0;
+  });
 }
 
 // Experiments that begin alike, in their order.
@@ -77,7 +90,8 @@ class Sweep {
     std::map<Beginning, std::size_t> found;
     for (std::size_t n = 0; n < experiments_.size(); ++n) {
       const Changes& changes = experiments_[n];
-      const Beginning beginning = changes.empty() ? unchanged() : beginning_of(changes);
+      const bool idle = changes_nothing(text_, changes, options_.patch_from);
+      const Beginning beginning = idle ? unchanged() : beginning_of(changes);
       const auto [at, is_new] = found.try_emplace(beginning, groups.size());
       if (is_new) groups.push_back({beginning, {}});
       groups[at->second].members.push_back(n);
@@ -85,7 +99,7 @@ class Sweep {
     return groups;
   }
 
-  // Of no changes: after the last row.
+  // After the last row.
   Beginning unchanged() const { return {.layer = 0, .first = text_.tokens()}; }
 
   bool run_group(const Group& group) {
