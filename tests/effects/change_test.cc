@@ -31,7 +31,7 @@ TEST(ChangeTest, what_is_written_is_read_back) {
   EXPECT_EQ(several[1].key, 8);
 }
 
-TEST(ChangeTest, what_names_no_part_is_an_error_that_shows_the_form) {
+TEST(ChangeTest, A15_what_names_no_part_is_an_error_that_shows_the_form) {
   for (const char* text : {"", "L", "H2", "L2H", "L2H3:", "L2H3:4", "L2H3:4>", "L-1", "L2H-1",
                            "L2.attn", "L2H3,", "l2h3", "L2 H3", "L99999999999999999999"}) {
     const std::string error = error_of([&] { parse_changes(text, ChangeKind::zero); });
@@ -55,7 +55,7 @@ std::string refusal(const std::string& text, ChangeKind kind) {
   return error_of([&] { check_changes(parse_changes(text, kind), kModel, 20); });
 }
 
-TEST(ChangeTest, changes_that_cannot_be_made_are_refused_by_name) {
+TEST(ChangeTest, A15_changes_that_cannot_be_made_are_refused_by_name) {
   EXPECT_EQ(refusal("L3H0", ChangeKind::zero), "L3H0: there are layers 0 to 2");
   EXPECT_EQ(refusal("L2H4", ChangeKind::zero), "L2H4: a layer has heads 0 to 3");
   EXPECT_EQ(refusal("L2H3:20>4", ChangeKind::hide),

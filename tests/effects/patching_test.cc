@@ -122,7 +122,7 @@ TEST_F(PatchingTest, what_was_not_done_is_not_a_number) {
   EXPECT_TRUE(std::isnan(found.positions.at({0, 9})));
 }
 
-TEST_F(PatchingTest, texts_have_as_many_tokens) {
+TEST_F(PatchingTest, A15_texts_have_as_many_tokens) {
   const KeptPass clean(model_, clean_ids_);
   const KeptPass shorter(clean.steps(), some_ids(9, 23, 1));
   EXPECT_EQ(

@@ -308,7 +308,7 @@ INSTANTIATE_TEST_SUITE_P(Models, SweepTest,
                                            std::pair(PositionKind::rotary, DType::f64),
                                            std::pair(PositionKind::rotary, DType::f32)));
 
-TEST(SweepErrorTest, what_is_missing_is_named) {
+TEST(SweepErrorTest, A15_what_is_missing_is_named) {
   const Gpt model = lively_model(lively_options(PositionKind::learned, DType::f32));
   const KeptPass text(model, some_ids(9, 23, 1));
   const KeptPass longer(text.steps(), some_ids(10, 23, 1));
