@@ -34,6 +34,7 @@ enum class ChangeKind {
 };
 const char* name(ChangeKind kind);  // "reference-mean"
 
+// One change: which part, and what becomes of it.
 struct Change {
   ModelSection section = ModelSection::head;
   dim_t layer = 0;

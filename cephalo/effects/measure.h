@@ -19,11 +19,13 @@ struct Measures {
   dim_t top = 0;                          // how many of the likeliest next tokens at `position`
 };
 
+// A token that may come next.
 struct TokenProbability {
   std::int64_t id;
   double probability;
 };
 
+// What Measures asked for.
 struct Measured {
   std::vector<double> logits;  // in the order of Measures::logits
   dim_t rank = -1;             // −1: not asked for

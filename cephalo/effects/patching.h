@@ -19,6 +19,7 @@ struct Patching {
   Tensor heads;          // [num_layers, num_heads], float64: context at all positions
 };
 
+// A share of a smaller difference would mean nothing.
 inline constexpr double kLeastDifference = 0.1;
 
 // Both texts have as many tokens; an error otherwise. options.patch_from is the clean text's pass,

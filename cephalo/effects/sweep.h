@@ -11,6 +11,7 @@
 #pragma GCC visibility push(default)
 namespace cephalo {
 
+// What experiments take from elsewhere, how much memory they may use, and who hears of them.
 struct SweepOptions {
   const KeptPass* patch_from = nullptr;  // what `patch` takes; as many tokens
   const Tensor* reference = nullptr;     // what `reference_mean` takes: see reference_mean()
