@@ -3,6 +3,7 @@
 // Every `{}` marked GAP is to be replaced. Build and run after each one: the program prints the
 // shapes that you have so far, says right or what is wrong, and what to do next. The functions you
 // need are linear, view, transpose, matmul, triu, masked_fill, multiply, softmax and Tensor::copy.
+// Stuck: cephalo exercise split --hint, and then --hint --hint or --solution --cpp.
 #include <cephalo/cephalo.h>
 
 #include <cmath>
