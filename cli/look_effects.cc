@@ -138,6 +138,7 @@ EffectsReport EffectsFlags::measure(const LookModel& model, const std::string& t
     announce(heads * (heads - 1) / 2, taken.count() / static_cast<double>(heads));
     report.pairs = pair_effects(report, watched("pairs"));
   }
+  if (StopSignals::caught() != 0) show_status("");  // the bar that was there
   return report;
 }
 

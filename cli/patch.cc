@@ -38,6 +38,7 @@ void patch(const Flags& flags) {
     return StopSignals::caught() == 0;
   };
   const PatchReport report = patch_texts(look_model(model), flags.clean, flags.corrupt, options);
+  if (StopSignals::caught() != 0) show_status("");  // the bar that was there
   flags.output.show([&](std::size_t rows) { return page_of(report, rows); },
                     [&] { return to_json(report); });
   if (const int signal = StopSignals::caught(); signal != 0) {

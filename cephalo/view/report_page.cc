@@ -154,7 +154,9 @@ std::string to_text(const ReportPage& page, const TerminalStyle& style) {
     out += "\n" + TableText(table, style).draw();
     for (const ReportNote& note : table.below) out += note_text(note, style);
   }
-  for (const ReportNote& note : page.notes) out += "\n" + note_text(note, style);
+  for (const ReportNote& note : page.notes) {
+    out += (note.heading.empty() ? "\n" : "") + note_text(note, style);
+  }
   return out;
 }
 

@@ -31,6 +31,25 @@ TEST(TerminalTest, cividis_grows_lighter_from_dark_blue_to_yellow) {
   }
 }
 
+TEST(TerminalTest, signs_are_blue_and_orange_around_a_neutral_middle) {
+  EXPECT_EQ(signed_colour(-2.0), signed_colour(-1.0));
+  EXPECT_EQ(signed_colour(2.0), signed_colour(1.0));
+  EXPECT_EQ(signed_colour(-0.0), signed_colour(0.0));
+  for (int step = 1; step <= 10; ++step) {
+    const Colour less = signed_colour(-step / 10.0);
+    const Colour more = signed_colour(step / 10.0);
+    EXPECT_GT(less.blue, less.red);
+    EXPECT_GT(more.red, more.blue);
+    // The further from 0, the further from the middle's colour.
+    EXPECT_GT(less.blue, signed_colour(-(step - 1) / 10.0).blue);
+    EXPECT_GT(more.red, signed_colour((step - 1) / 10.0).red);
+  }
+  EXPECT_EQ(indexed_signed(0.0), 237);
+  EXPECT_EQ(indexed_signed(-9.0), indexed_signed(-1.0));
+  EXPECT_NE(indexed_signed(-1.0), indexed_signed(1.0));
+  EXPECT_EQ(painted_signed("x", 1.0, kPlain), "x");
+}
+
 TEST(TerminalTest, ink_can_be_read_on_every_weight) {
   EXPECT_EQ(ink_on(cividis(0.0)), (Colour{255, 255, 255}));
   EXPECT_EQ(ink_on(cividis(1.0)), (Colour{0, 0, 0}));
