@@ -24,8 +24,10 @@ constexpr Table kHost{
     .adamw = host::adamw,
     .sgd = host::sgd,
     .sum_of_squares = host::sum_of_squares,
+    .sums_of_squares = host::sums_of_squares,
     .row_norms = host::row_norms,
     .scale = host::scale,
+    .add = host::add,
     .zero = host::zero,
     .copy = host::copy,
 };
@@ -162,12 +164,20 @@ void sum_of_squares(const TensorView& x, const MutableTensorView& total) {
   implementation("sum_of_squares", &Table::sum_of_squares, {{"x", x}, {"total", total}})(x, total);
 }
 
+void sums_of_squares(const TensorView& x, const MutableTensorView& sums) {
+  implementation("sums_of_squares", &Table::sums_of_squares, {{"x", x}, {"sums", sums}})(x, sums);
+}
+
 void row_norms(const TensorView& x, const MutableTensorView& norms) {
   implementation("row_norms", &Table::row_norms, {{"x", x}, {"norms", norms}})(x, norms);
 }
 
 void scale(const MutableTensorView& x, double factor) {
   implementation("scale", &Table::scale, {{"x", x}})(x, factor);
+}
+
+void add(const TensorView& from, const MutableTensorView& to) {
+  implementation("add", &Table::add, {{"from", from}, {"to", to}})(from, to);
 }
 
 void zero(std::span<const MutableTensorView> tensors) {

@@ -123,12 +123,19 @@ void sgd(const Sgd& step);
 
 // x: any shape and strides -> total: [], float64
 void sum_of_squares(const TensorView& x, const MutableTensorView& total);
+// The sums of its pieces, which total adds up in this order: kSquaresPiece elements each, but the
+// last. sums: [pieces], float64
+inline constexpr dim_t kSquaresPiece = 8192;
+void sums_of_squares(const TensorView& x, const MutableTensorView& sums);
 
 // x: [rows, width], dense -> norms: [rows], float64: the length of each row
 void row_norms(const TensorView& x, const MutableTensorView& norms);
 
 // x: any shape and strides, times factor, which is rounded to x's type first
 void scale(const MutableTensorView& x, double factor);
+
+// to += from: one shape and type, dense
+void add(const TensorView& from, const MutableTensorView& to);
 
 // Dense tensors of any type.
 void zero(std::span<const MutableTensorView> tensors);

@@ -23,7 +23,9 @@ void cross_entropy(const CrossEntropy& rows);
 void adamw(const AdamW& step);
 void sgd(const Sgd& step);
 void sum_of_squares(const TensorView& x, const MutableTensorView& total);
+void sums_of_squares(const TensorView& x, const MutableTensorView& sums);
 void row_norms(const TensorView& x, const MutableTensorView& norms);
 void scale(const MutableTensorView& x, double factor);
+void add(const TensorView& from, const MutableTensorView& to);
 
 }  // namespace cephalo::ops::host

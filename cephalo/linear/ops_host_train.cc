@@ -148,18 +148,26 @@ void sgd_elements(const Sgd& step) {
   });
 }
 
+static_assert(kSquaresPiece == kPieceElements);
+
 template <typename T>
-double squares_of(const TensorView& x) {
+void squares_of_pieces(const TensorView& x, double* sums) {
   const MaybeCopied dense = contiguous(x);  // the same sums for any strides
   const auto& kernels = kernels::train_kernels<T>(current_isa());
   const T* values = dense.view().data_as<T>();
-  std::vector<double> sums(static_cast<std::size_t>(pieces_of(x)), 0.0);
   for_runs<1>({dense.view()}, 0.5, [&](dim_t piece, const Run<1>& run) {
-    sums[static_cast<std::size_t>(piece)] = kernels.sum_of_squares(values + run.first, run.count);
+    sums[piece] = kernels.sum_of_squares(values + run.first, run.count);
   });
-  double total = 0.0;
-  for (const double sum : sums) total += sum;
-  return total;
+}
+
+template <typename T>
+void add_elements(const TensorView& from, const MutableTensorView& to) {
+  const auto& kernels = kernels::model_kernels<T>(current_isa());
+  const T* source = from.data_as<T>();
+  T* sum = to.mutable_data_as<T>();
+  for_runs<2>({from, to}, 1.0, [&](dim_t, const Run<2>& run) {
+    kernels.add(source + run.first, run.count, sum + run.first);
+  });
 }
 
 template <typename T>
@@ -203,7 +211,20 @@ void sgd(const Sgd& step) {
 }
 
 void sum_of_squares(const TensorView& x, const MutableTensorView& total) {
-  total.set({}, x.dtype() == DType::f64 ? squares_of<double>(x) : squares_of<float>(x));
+  Tensor sums = Tensor::zeros({pieces_of(x)}, DType::f64);
+  sums_of_squares(x, sums);
+  double sum = 0.0;
+  for (dim_t piece = 0; piece < sums.numel(); ++piece) sum += sums.data_as<double>()[piece];
+  total.set({}, sum);
+}
+
+void sums_of_squares(const TensorView& x, const MutableTensorView& sums) {
+  auto* to = sums.mutable_data_as<double>();
+  x.dtype() == DType::f64 ? squares_of_pieces<double>(x, to) : squares_of_pieces<float>(x, to);
+}
+
+void add(const TensorView& from, const MutableTensorView& to) {
+  to.dtype() == DType::f64 ? add_elements<double>(from, to) : add_elements<float>(from, to);
 }
 
 void row_norms(const TensorView& x, const MutableTensorView& norms) {

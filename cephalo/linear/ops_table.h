@@ -19,8 +19,10 @@ struct Table {
   decltype(ops::adamw)* adamw = nullptr;
   decltype(ops::sgd)* sgd = nullptr;
   decltype(ops::sum_of_squares)* sum_of_squares = nullptr;
+  decltype(ops::sums_of_squares)* sums_of_squares = nullptr;
   decltype(ops::row_norms)* row_norms = nullptr;
   decltype(ops::scale)* scale = nullptr;
+  decltype(ops::add)* add = nullptr;
   void (*zero)(std::span<const MutableTensorView> tensors) = nullptr;
   decltype(ops::copy)* copy = nullptr;
 };

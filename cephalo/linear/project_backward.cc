@@ -102,7 +102,9 @@ void add_textbook_products(const Projection& forward, const MutableTensorView& d
 }  // namespace
 
 void project_backward(const Projection& forward, const ProjectionGradients& gradients) {
-  if (gradients.dx.numel() > 0) {
+  if (gradients.dx.numel() > 0 && forward.back != nullptr) {
+    forward.back->apply(forward.dy, gradients.dx, gradients.epilogue);
+  } else if (gradients.dx.numel() > 0) {
     PackedLinear(transpose(forward.weight, 0, 1), {}, forward.dy.dtype())
         .apply(forward.dy, gradients.dx, gradients.epilogue);
   }

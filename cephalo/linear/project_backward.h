@@ -10,6 +10,7 @@ struct Projection {
   TensorView x;       // [rows, d_in], dense, any floating type
   TensorView weight;  // [width, d_in]
   TensorView dy;      // [rows, width], dense; float32 or float64, which is also the arithmetic
+  const PackedLinear* back = nullptr;  // weightᵀ laid out, where somebody has done that before
 };
 
 // Of shape [0]: not wanted.

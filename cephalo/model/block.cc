@@ -64,11 +64,13 @@ void Block::forward(const BlockCall& call, const BlockFrame& frame, const Tensor
   drop_rows(call.dropout, call.place + 1, y);
 }
 
-void Block::backward(const BlockCall& call, const BlockFrame& frame, const BlockScratch& scratch,
-                     const MutableTensorView& dx, const BlockGradients& gradients) const {
+void Block::backward(const BlockCall& call, const BlockFrame& frame, const Mlp::Packed* packed,
+                     const BlockScratch& scratch, const MutableTensorView& dx,
+                     const BlockGradients& gradients) const {
   // 2  y = middle + drop(mlp(norm_2(middle)))        ←  dmiddle: what passes by, and the branch's
   const MutableTensorView dmlp = enter_branch(call, call.place + 1, scratch, dx);
-  mlp.backward({frame.normed_2, frame.hidden, frame.active, dmlp, scratch.dhidden, scratch.dbranch},
+  mlp.backward(packed,
+               {frame.normed_2, frame.hidden, frame.active, dmlp, scratch.dhidden, scratch.dbranch},
                gradients.mlp);
   norm_2.backward({frame.middle, frame.moments_2, scratch.dbranch, dx, gradients.norm_2.weight,
                    gradients.norm_2.bias});

@@ -72,9 +72,11 @@ struct Block {
   void forward(const BlockCall& call, const BlockFrame& frame, const TensorView& added,
                const Mlp::Packed& packed, const MutableTensorView& y) const;
 
-  // dx: [rows, d_model], comes in as the gradient of y and goes out as that of x.
-  void backward(const BlockCall& call, const BlockFrame& frame, const BlockScratch& scratch,
-                const MutableTensorView& dx, const BlockGradients& gradients) const;
+  // dx: [rows, d_model], comes in as the gradient of y and goes out as that of x. packed: as in
+  // Mlp::backward
+  void backward(const BlockCall& call, const BlockFrame& frame, const Mlp::Packed* packed,
+                const BlockScratch& scratch, const MutableTensorView& dx,
+                const BlockGradients& gradients) const;
 };
 
 }  // namespace cephalo

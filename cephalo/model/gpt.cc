@@ -8,6 +8,7 @@
 #include "cephalo/core/memory_limit.h"
 #include "cephalo/core/random.h"
 #include "cephalo/core/seed.h"
+#include "cephalo/core/views.h"
 #include "cephalo/model/gpt_layers.h"
 
 namespace cephalo {
@@ -126,14 +127,20 @@ GptCache Gpt::new_cache(dim_t batch) const {
   return cache;
 }
 
-void Gpt::prepare() {
+void Gpt::prepare(Prepare what) {
   GptLayers& model = *layers_;
+  const bool training = what == Prepare::training;
+  const DType steps = model.options.dtype;
   model.packed_mlps.clear();
   for (Block& block : model.blocks) {
-    block.attention.prepare();
+    block.attention.prepare(what);
     model.packed_mlps.push_back(block.mlp.pack());
+    if (training) block.mlp.pack_for_backward(model.packed_mlps.back());
   }
-  model.packed_head.emplace(model.head_weight(), TensorView(), model.options.dtype);
+  model.packed_head.emplace(model.head_weight(), TensorView(), steps);
+  model.packed_head_back.reset();
+  if (!training) return;
+  model.packed_head_back.emplace(transpose(model.head_weight(), 0, 1), TensorView(), steps);
 }
 
 dim_t Gpt::parameter_count() const {

@@ -57,12 +57,18 @@ struct GptCall {
 // does both. Called in the order of rows, from the calling thread.
 using LogitsLoss = std::function<double(dim_t first_row, const MutableTensorView& logits)>;
 
+// Hears of gradients that are whole while the pass continues with others: those of the parameters
+// first .. end, by their places in Gpt::parameters(). Each comes once, those of the last layer
+// first, from the calling thread.
+using GradientsDone = std::function<void(std::size_t first, std::size_t end)>;
+
 // Options of one training pass.
 struct PassOptions {
   std::uint64_t call = 0;             // number of this pass: dropout is a function of it and seed()
   GptWorkspace* workspace = nullptr;  // memory for the pass, kept for the next; null: this one only
   int threads = 0;
   Place::Axis batch = {};  // ids are these rows of a larger batch, and drop what they drop there
+  GradientsDone on_gradients = {};
 };
 
 // A GPT: token and position embeddings, pre-norm blocks, a last norm and the output head.
@@ -101,8 +107,9 @@ class Gpt {
   const MultiHeadAttention& attention(dim_t layer) const;
   GptCache new_cache(dim_t batch) const;
 
-  // Lays the parameters out for decoding, once for all later calls; an update drops that again.
-  void prepare();
+  // Lays the parameters out, for decoding or for several train_passes, once for all later calls; an
+  // update drops that again. Not while other threads call the model.
+  void prepare(Prepare what = Prepare::calls);
   std::uint64_t version() const;  // grows with every update
 
   dim_t parameter_count() const;

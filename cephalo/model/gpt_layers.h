@@ -37,6 +37,7 @@ struct GptLayers {
 
   std::vector<Mlp::Packed> packed_mlps;  // laid out by prepare()
   std::optional<PackedLinear> packed_head;
+  std::optional<PackedLinear> packed_head_back;  // transposed
 };
 
 inline const GptLayers& layers_of(const Gpt& model) {
@@ -102,6 +103,7 @@ template <typename Visit>
 void GptLayers::change_each(const Visit& visit) {
   packed_mlps.clear();  // first: a change that throws may have written already
   packed_head.reset();
+  packed_head_back.reset();
   ++version;
   const ParameterList list(options);
   for (auto at = list.begin(); at != list.end();) {

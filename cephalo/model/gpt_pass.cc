@@ -102,8 +102,15 @@ MutableTensorView GptPass::forward() {
   return normed;
 }
 
-void GptPass::backward(const TensorView& dnormed, GptGradientTensors& gradients) {
+void GptPass::backward(const TensorView& dnormed, GptGradientTensors& gradients,
+                       const GradientsDone& done) {
   const GptOptions& o = model_.options;
+  const ParameterList list(o);
+  const std::size_t of_block = list.block().size();
+  const std::size_t before = list.before().size();
+  const auto tell = [&](std::size_t first, std::size_t end) {
+    if (done) done(first, end);
+  };
   const dim_t rows = ids_.numel();
   const MutableTensorView dx = take({rows, o.d_model});
   BlockScratch scratch{take({rows, o.d_model}),
@@ -111,11 +118,15 @@ void GptPass::backward(const TensorView& dnormed, GptGradientTensors& gradients)
                        take({rows, o.d_mlp})};
   ops::zero(dx);
   model_.norm.backward({last_, moments_, dnormed, dx, gradients.norm.weight, gradients.norm.bias});
+  tell(before + frames_.size() * of_block, gradients.all.size());  // the last norm, and the head
   for (std::size_t l = frames_.size(); l-- > 0;) {
-    model_.blocks[l].backward(block_call(l), frames_[l], scratch, dx, gradients.blocks[l]);
+    const Mlp::Packed* packed = model_.packed_mlps.empty() ? nullptr : &model_.packed_mlps[l];
+    model_.blocks[l].backward(block_call(l), frames_[l], packed, scratch, dx, gradients.blocks[l]);
+    tell(before + l * of_block, before + (l + 1) * of_block);
   }
   drop_rows(dropout_, 0, dx);
   embed_backward(ids_, dx, gradients.tables());
+  tell(0, before);
 }
 
 }  // namespace cephalo

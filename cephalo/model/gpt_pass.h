@@ -36,8 +36,10 @@ class GptPass {
   // last_only
   MutableTensorView forward();
 
-  // dnormed: [batch · tokens, d_model], the gradient of forward's result. Gradients are added to.
-  void backward(const TensorView& dnormed, GptGradientTensors& gradients);
+  // dnormed: [batch · tokens, d_model], the gradient of forward's result. Gradients are added to;
+  // `done` hears of those that will not change any more.
+  void backward(const TensorView& dnormed, GptGradientTensors& gradients,
+                const GradientsDone& done);
 
   // Memory of that shape for the caller, until the next pass.
   MutableTensorView take(const Shape& shape) { return memory_.take(shape, model_.options.dtype); }

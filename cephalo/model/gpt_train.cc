@@ -1,5 +1,6 @@
 // The passes of a GPT that end in a loss: there, and there and back.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "cephalo/core/fail.h"
@@ -27,6 +28,20 @@ double for_logits(const PackedLinear& head, const TensorView& normed,
   return sum;
 }
 
+// What was laid out before, or laid out now.
+class LaidOut {
+ public:
+  LaidOut(const std::optional<PackedLinear>& before, const TensorView& weight, DType steps)
+      : before_(before) {
+    if (!before_) own_.emplace(weight, TensorView(), steps);
+  }
+  operator const PackedLinear&() const { return before_ ? *before_ : *own_; }
+
+ private:
+  const std::optional<PackedLinear>& before_;
+  std::optional<PackedLinear> own_;
+};
+
 }  // namespace
 
 double Gpt::loss_pass(const TensorView& ids, const LogitsLoss& loss,
@@ -43,7 +58,7 @@ double Gpt::loss_pass(const TensorView& ids, const LogitsLoss& loss,
                options.workspace != nullptr ? *options.workspace->memory_ : own);
   const MutableTensorView normed = pass.forward();
   const MutableTensorView memory = pass.take({std::min(normed.dim(0), kLogitRows), o.vocab_size});
-  return for_logits(PackedLinear(model.head_weight(), {}, o.dtype), normed, memory, loss);
+  return for_logits(LaidOut(model.packed_head, model.head_weight(), o.dtype), normed, memory, loss);
 }
 
 double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradients& gradients,
@@ -68,9 +83,9 @@ double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradien
   const MutableTensorView memory = pass.take({std::min(normed.dim(0), kLogitRows), o.vocab_size});
   // logits = normed headᵀ   ←  dnormed, dhead, while the block is in the cache
   const TensorView weight = model.head_weight();
-  const PackedLinear back(transpose(weight, 0, 1), {}, o.dtype);
+  const LaidOut back(model.packed_head_back, transpose(weight, 0, 1), o.dtype);
   const double sum = for_logits(
-      PackedLinear(weight, {}, o.dtype), normed, memory,
+      LaidOut(model.packed_head, weight, o.dtype), normed, memory,
       [&](dim_t first, const MutableTensorView& logits) {
         const double share = loss(first, logits);
         const dim_t end = first + logits.dim(0);
@@ -78,7 +93,7 @@ double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradien
         ops::linear_backward({normed.slice(0, first, end), weight, logits}, {{}, to.head, {}});
         return share;
       });
-  pass.backward(dnormed, to);
+  pass.backward(dnormed, to, options.on_gradients);
   return sum;
 }
 

@@ -1,6 +1,7 @@
 #include "cephalo/model/mlp.h"
 
 #include "cephalo/core/fail.h"
+#include "cephalo/core/views.h"
 #include "cephalo/linear/ops.h"
 #include "cephalo/model/packed_mlp.h"
 
@@ -22,7 +23,14 @@ Mlp::Mlp(dim_t d_model, dim_t d_mlp, Activation activation_, DType dtype)
 
 Mlp::Packed Mlp::pack() const {
   const DType steps = fc_weight.dtype();
-  return {PackedLinear(fc_weight, fc_bias, steps), PackedLinear(proj_weight, proj_bias, steps)};
+  return {
+      PackedLinear(fc_weight, fc_bias, steps), PackedLinear(proj_weight, proj_bias, steps), {}, {}};
+}
+
+void Mlp::pack_for_backward(Packed& packed) const {
+  const DType steps = fc_weight.dtype();
+  packed.fc_back.emplace(transpose(fc_weight, 0, 1), TensorView(), steps);
+  packed.proj_back.emplace(transpose(proj_weight, 0, 1), TensorView(), steps);
 }
 
 Tensor Mlp::operator()(const TensorView& x) const {
@@ -44,14 +52,17 @@ void Mlp::forward_into(const Packed& packed, const Rows& rows) const {
   ops::linear(packed.proj, rows.active, rows.y);
 }
 
-void Mlp::backward(const BackwardRows& rows, const Gradients& gradients) const {
+void Mlp::backward(const Packed* packed, const BackwardRows& rows,
+                   const Gradients& gradients) const {
+  const bool laid_out = packed != nullptr && packed->fc_back.has_value();
   //   y = active projᵀ + proj_bias   ←  dactive, dproj_weight, dproj_bias
   //   active = activation(hidden)    ←  dhidden, in the same memory
-  ops::linear_backward({rows.active, proj_weight, rows.dy},
-                       {rows.dhidden, gradients.proj_weight, gradients.proj_bias,
-                        Epilogue::gelu_back(form_of(activation), rows.hidden)});
+  ops::linear_backward(
+      {rows.active, proj_weight, rows.dy, laid_out ? &*packed->proj_back : nullptr},
+      {rows.dhidden, gradients.proj_weight, gradients.proj_bias,
+       Epilogue::gelu_back(form_of(activation), rows.hidden)});
   //   hidden = x fcᵀ + fc_bias       ←  dx, dfc_weight, dfc_bias
-  ops::linear_backward({rows.x, fc_weight, rows.dhidden},
+  ops::linear_backward({rows.x, fc_weight, rows.dhidden, laid_out ? &*packed->fc_back : nullptr},
                        {rows.dx, gradients.fc_weight, gradients.fc_bias});
 }
 

@@ -13,6 +13,7 @@ struct Mlp {
   // The matrices laid out for the GEMM, for calls between two updates.
   struct Packed;  // packed_mlp.h
   Packed pack() const;
+  void pack_for_backward(Packed& packed) const;  // adds what the way back needs
 
   // x: [..., d_model], of the parameters' type -> the same shape
   Tensor operator()(const TensorView& x) const;
@@ -36,7 +37,8 @@ struct Mlp {
     MutableTensorView dhidden;     // [rows, d_mlp], room to work in
     MutableTensorView dx;          // [rows, d_model], written
   };
-  void backward(const BackwardRows& rows, const Gradients& gradients) const;
+  // packed: null, or what was laid out before, with or without matrices for the way back
+  void backward(const Packed* packed, const BackwardRows& rows, const Gradients& gradients) const;
 
   Tensor fc_weight;    // [d_mlp, d_model]
   Tensor fc_bias;      // [d_mlp]

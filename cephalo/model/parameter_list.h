@@ -70,6 +70,7 @@ class ParameterList {
 
   // Those of the first block: all blocks are the same.
   std::span<const ParameterInfo> block() const { return block_; }
+  std::span<const ParameterInfo> before() const { return before_; }  // the first block
 
   class Iterator {
    public:

@@ -121,7 +121,7 @@ void Transfers::wait() {
     if (timeout_ > 0.0 && std::chrono::duration<double>(waited).count() > timeout_) {
       fail(Error::Kind::io,
            "World: process {} has not answered for {} s; it is stopped, its machine cannot be "
-           "reached, or it needs a longer timeout",
+           "reached, or it needs more time (timeout)",
            awaited(), timeout_);
     }
     relax(waited);

@@ -115,9 +115,13 @@ const std::vector<Call>& calls() {
 #undef OP
       {"sum_of_squares", [](Operands& a) { ops::sum_of_squares(a.rows, a.total); },
        [](Operands& a, Operands& b) { ops::sum_of_squares(a.rows, b.total); }},
+      {"sums_of_squares", [](Operands& a) { ops::sums_of_squares(a.rows, a.losses); },
+       [](Operands& a, Operands& b) { ops::sums_of_squares(a.rows, b.losses); }},
       {"row_norms", [](Operands& a) { ops::row_norms(a.rows, a.losses); },
        [](Operands& a, Operands& b) { ops::row_norms(a.rows, b.losses); }},
       {"scale", [](Operands& a) { ops::scale(a.rows, 2.0); }, nullptr},
+      {"add", [](Operands& a) { ops::add(a.rows, a.rows); },
+       [](Operands& a, Operands& b) { ops::add(a.rows, b.rows); }},
       {"zero", [](Operands& a) { ops::zero(a.rows); },
        [](Operands& a, Operands& b) {
          const MutableTensorView both[] = {a.rows, b.rows};
@@ -220,6 +224,30 @@ TEST(OpsTest, copies_between_the_host_and_a_device_are_the_devices) {
   const Tensor x = normal({kRows, kWidth}, 3);
   ops::copy(x, here.rows);
   EXPECT_TRUE(same_bits(x, here.rows));
+}
+
+TEST(OpsTest, sums_of_pieces_add_up_to_the_sum_of_squares) {
+  const Tensor x = normal({3, 2 * ops::kSquaresPiece - 5}, 7);  // six pieces, the last one shorter
+  Tensor sums = Tensor::empty({6}, DType::f64);
+  Tensor total = Tensor::empty({}, DType::f64);
+  ops::sums_of_squares(x, sums);
+  ops::sum_of_squares(x, total);
+  double sum = 0.0;
+  for (dim_t piece = 0; piece < 6; ++piece) sum += sums.at({piece});
+  EXPECT_EQ(total.at({}), sum);
+  EXPECT_GT(sums.at({5}), 0.0);
+}
+
+TEST(OpsTest, add_adds_every_element) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor x = Tensor::copy(normal({3, ops::kSquaresPiece}, 1), dtype);
+    Tensor sum = Tensor::full({3, ops::kSquaresPiece}, 0.5, dtype);
+    ops::add(x, sum);
+    EXPECT_EQ(sum.at({0, 0}), dtype == DType::f32
+                                  ? static_cast<double>(0.5F + static_cast<float>(x.at({0, 0})))
+                                  : 0.5 + x.at({0, 0}));
+    EXPECT_NEAR(sum.at({2, ops::kSquaresPiece - 1}), 0.5 + x.at({2, ops::kSquaresPiece - 1}), 1e-6);
+  }
 }
 
 TEST(OpsTest, a_layer_of_the_host_refuses_tokens_of_a_device) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -224,6 +225,53 @@ TEST(GptTest, dropout_is_a_function_of_the_call_number) {
   const double first = train(model, ids, targets, unused, {.call = 7});
   EXPECT_EQ(train(model, ids, targets, unused, {.call = 7}), first);
   EXPECT_NE(train(model, ids, targets, unused, {.call = 8}), first);
+}
+
+TEST(GptTest, parameters_laid_out_for_training_change_no_bit) {
+  for (const bool tied : {true, false}) {
+    GptOptions options = small_options();
+    options.tied_head = tied;
+    Gpt model(options);
+    const Tensor ids = random_ids({3, 40}, 97);
+    const Tensor targets = random_ids({3, 40}, 97, 2);
+    GptGradients plain(model);
+    const double loss = train(model, ids, targets, plain);
+    for (const Prepare what : {Prepare::calls, Prepare::training}) {
+      model.prepare(what);
+      GptGradients gradients(model);
+      EXPECT_EQ(train(model, ids, targets, gradients), loss);
+      for (std::size_t k = 0; k < plain.tensors().size(); ++k) {
+        EXPECT_TRUE(same_bits(gradients.tensors()[k], plain.tensors()[k]));
+      }
+    }
+  }
+}
+
+TEST(GptTest, gradients_are_told_once_and_do_not_change_any_more) {
+  for (const bool tied : {true, false}) {
+    GptOptions options = small_options();
+    options.tied_head = tied;
+    options.positions = tied ? PositionKind::rotary : PositionKind::learned;
+    const Gpt model(options);
+    const Tensor ids = random_ids({3, 40}, 97);
+    GptGradients gradients(model);
+    std::vector<Tensor> told(gradients.tensors().size());
+    std::vector<std::size_t> order;
+    PassOptions pass;
+    pass.on_gradients = [&](std::size_t first, std::size_t end) {
+      order.push_back(first);
+      for (std::size_t k = first; k < end; ++k) {
+        EXPECT_EQ(told[k].numel(), 0) << "twice";
+        told[k] = Tensor::copy(gradients.tensors()[k]);
+      }
+    };
+    train(model, ids, ids, gradients, pass);
+    for (std::size_t k = 0; k < told.size(); ++k) {
+      EXPECT_TRUE(same_bits(told[k], gradients.tensors()[k])) << model.parameters()[k].name;
+    }
+    EXPECT_EQ(order.size(), static_cast<std::size_t>(options.num_layers) + 2);
+    EXPECT_TRUE(std::is_sorted(order.rbegin(), order.rend()));
+  }
 }
 
 TEST(GptTest, loss_pass_is_the_loss_of_the_logits_and_drops_nothing) {

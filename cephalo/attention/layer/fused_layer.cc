@@ -170,6 +170,14 @@ PackedParameters pack_parameters(const Parameters& parameters, bool cross) {
   return packed;
 }
 
+void pack_for_backward(const Parameters& parameters, PackedParameters& packed) {
+  const DType steps = steps_of(parameters);
+  packed.qkv_back.emplace(transpose(parameters.qkv_weight(), 0, 1), TensorView(), steps);
+  if (parameters.sizes().out_proj) {
+    packed.out_back.emplace(transpose(parameters.out_weight(), 0, 1), TensorView(), steps);
+  }
+}
+
 MutableTensorView heads_of(const MutableTensorView& rows, dim_t batch, dim_t begin, dim_t heads,
                            dim_t dim) {
   const dim_t tokens = batch == 0 ? 0 : rows.dim(0) / batch;

@@ -16,8 +16,12 @@ struct PackedParameters {
   std::optional<PackedLinear> q;    // keys come from a second input
   std::optional<PackedLinear> kv;
   std::optional<PackedLinear> out;
+  std::optional<PackedLinear> qkv_back;  // transposed, for the way back
+  std::optional<PackedLinear> out_back;
 };
 PackedParameters pack_parameters(const Parameters& parameters, bool cross);
+// Adds what the way back of a call without a second input needs.
+void pack_for_backward(const Parameters& parameters, PackedParameters& packed);
 
 // What a call runs on.
 struct FusedLayerRun {

@@ -24,9 +24,10 @@ struct ProjectedGradients {
 
 class LayerBackward {
  public:
-  LayerBackward(const Parameters& parameters, const LayerPass& pass,
+  LayerBackward(const Parameters& parameters, const PackedParameters* packed, const LayerPass& pass,
                 const std::optional<Rotary>& rotary, const LayerGradients& gradients)
       : parameters_(parameters),
+        packed_(packed),
         sizes_(parameters.sizes()),
         pass_(pass),
         rotary_(rotary),
@@ -54,12 +55,19 @@ class LayerBackward {
  private:
   bool has_kv() const { return pass_.kv_shape.rank() > 0; }
 
+  // A matrix of `packed`, where it is there.
+  const PackedLinear* laid_out(std::optional<PackedLinear> PackedParameters::*matrix) const {
+    if (packed_ == nullptr || !(packed_->*matrix).has_value()) return nullptr;
+    return &*(packed_->*matrix);
+  }
+
   // -> dcontext: [batch · tokens, num_heads · v_dim]
   TensorView project_output() const {
     if (!sizes_.out_proj) return gradients_.dy;
     const MutableTensorView dcontext = Workspace::of_this_thread().take(
         Workspace::context, {gradients_.dy.dim(0), sizes_.context_width()}, steps_);
-    project_backward_({pass_.context, parameters_.out_weight(), gradients_.dy},
+    project_backward_({pass_.context, parameters_.out_weight(), gradients_.dy,
+                       laid_out(&PackedParameters::out_back)},
                       {dcontext, gradients_.parameters.out_weight, gradients_.parameters.out_bias});
     return dcontext;
   }
@@ -119,8 +127,9 @@ class LayerBackward {
   void project_inputs(const ProjectedGradients& d) const {
     const Parameters::Blocks& to = gradients_.parameters;
     if (!has_kv()) {
-      project_backward_({pass_.x, parameters_.qkv_weight(), d.drows},
-                        {gradients_.dx, to.qkv_weight, to.qkv_bias});
+      project_backward_(
+          {pass_.x, parameters_.qkv_weight(), d.drows, laid_out(&PackedParameters::qkv_back)},
+          {gradients_.dx, to.qkv_weight, to.qkv_bias});
       return;
     }
     project_backward_({pass_.x, parameters_.q_weight(), d.drows},
@@ -130,6 +139,7 @@ class LayerBackward {
   }
 
   const Parameters& parameters_;
+  const PackedParameters* packed_;
   const ParameterSizes& sizes_;
   const LayerPass& pass_;
   const std::optional<Rotary>& rotary_;
@@ -141,9 +151,10 @@ class LayerBackward {
 
 }  // namespace
 
-void run_layer_backward(const Parameters& parameters, const LayerPass& pass,
-                        const std::optional<Rotary>& rotary, const LayerGradients& gradients) {
-  LayerBackward(parameters, pass, rotary, gradients).run();
+void run_layer_backward(const Parameters& parameters, const PackedParameters* packed,
+                        const LayerPass& pass, const std::optional<Rotary>& rotary,
+                        const LayerGradients& gradients) {
+  LayerBackward(parameters, packed, pass, rotary, gradients).run();
 }
 
 }  // namespace cephalo

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "cephalo/attention/layer/fused_layer.h"
 #include "cephalo/attention/layer/layer_pass.h"
 #include "cephalo/attention/layer/parameters.h"
 #include "cephalo/attention/layer/rotary.h"
@@ -16,8 +17,10 @@ struct LayerGradients {
   Parameters::Blocks parameters;  // added to
 };
 
-// The six steps backwards, on the engine that the forward pass ran on.
-void run_layer_backward(const Parameters& parameters, const LayerPass& pass,
-                        const std::optional<Rotary>& rotary, const LayerGradients& gradients);
+// The six steps backwards, on the engine that the forward pass ran on. packed: null, or what was
+// laid out before, with or without matrices for the way back
+void run_layer_backward(const Parameters& parameters, const PackedParameters* packed,
+                        const LayerPass& pass, const std::optional<Rotary>& rotary,
+                        const LayerGradients& gradients);
 
 }  // namespace cephalo

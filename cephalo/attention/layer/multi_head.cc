@@ -181,9 +181,11 @@ AttendOptions MultiHeadAttention::attend_options(const CallOptions& call) const 
   return options;
 }
 
-void MultiHeadAttention::prepare() {
+void MultiHeadAttention::prepare(Prepare what) {
   const bool cross = parameters_.sizes().d_kv != parameters_.sizes().d_in;
-  packed_ = std::make_shared<const PackedParameters>(pack_parameters(parameters_, cross));
+  PackedParameters packed = pack_parameters(parameters_, cross);
+  if (what == Prepare::training && !cross) pack_for_backward(parameters_, packed);
+  packed_ = std::make_shared<const PackedParameters>(std::move(packed));
 }
 
 // A cache holds keys of x alone, at positions that go on from what it has.

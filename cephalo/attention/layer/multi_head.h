@@ -71,6 +71,9 @@ struct CallOptions {
   Place place = {};
 };
 
+// What parameters are laid out for: calls alone, or their backward passes as well.
+enum class Prepare { calls, training };
+
 // The attention layer: project, split, transpose, attend, concat, project. One implementation
 // behind rungs 2 to 7 (ladder.h). Const in use: any number of threads may call one layer.
 class MultiHeadAttention {
@@ -119,7 +122,7 @@ class MultiHeadAttention {
 
   // Lays the parameters out for the GEMM, once for all later calls; an update drops that again.
   // Without it each call of the fused engine does it again. Not while other threads call the layer.
-  void prepare();
+  void prepare(Prepare what = Prepare::calls);
   bool prepared() const { return packed_ != nullptr; }
   std::uint64_t version() const { return version_; }  // grows with every update
 

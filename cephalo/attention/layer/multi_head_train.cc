@@ -166,7 +166,7 @@ void MultiHeadAttention::backward(const SavedPass& saved, const TensorView& dy,
   const Rows x_rows(dx);
   const Rows kv_rows(dkv);
   run_layer_backward(
-      parameters_, pass, options_.rotary,
+      parameters_, packed_.get(), pass, options_.rotary,
       {{rows.data(), steps, rows_shape(rows)}, x_rows.rows(), kv_rows.rows(), gradients.blocks()});
   x_rows.finish();
   kv_rows.finish();
