@@ -4,6 +4,7 @@
 
 #include "cephalo/core/fail.h"
 #include "cephalo/linear/ops.h"
+#include "cephalo/train/clip_factor.h"
 
 namespace cephalo {
 namespace {
@@ -26,8 +27,8 @@ double clip_gradient_norm(std::span<const MutableTensorView> gradients, double m
     total += squares.at({});
   }
   const double norm = std::sqrt(total);
-  const double factor = max_norm / (norm + 1e-6);
-  if (!std::isfinite(norm) || factor >= 1.0) return norm;
+  const double factor = clip_factor(norm, max_norm);
+  if (factor == 1.0) return norm;
   for (const MutableTensorView& gradient : gradients) ops::scale(gradient, factor);
   return norm;
 }

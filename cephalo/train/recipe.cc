@@ -78,7 +78,9 @@ TrainerOptions trainer_of(const Tier& tier, const GptOptions& model, const Recip
   TrainerOptions trainer;
   trainer.batch = tier.batch;
   trainer.schedule.min_lr_share = 0.1;
+  trainer.shards = 0;
   if (wishes.trainer) wishes.trainer(trainer);
+  if (trainer.shards == 0) trainer.shards = default_shards(trainer.batch);
   trainer.context_length = model.context_length;
   check_trainer_options(trainer, model);
   return trainer;
@@ -145,6 +147,9 @@ Recipe choose_recipe(const RecipeText& text, const RecipeWishes& wishes,
     if (smallest || learns || wishes.own_width) break;
   }
   if (!wishes.own_batch) fit_into_memory(machine.memory, recipe);
+  if (recipe.trainer.batch % recipe.trainer.shards != 0) {  // fewer rows than were wished for
+    recipe.trainer.shards = default_shards(recipe.trainer.batch);
+  }
   const std::int64_t step_rows = checked_mul(recipe.trainer.batch, recipe.trainer.accumulate);
   const std::int64_t step_tokens = checked_mul(step_rows, recipe.model.context_length);
   const double speed = tokens_per_second(recipe.model, machine.flops);

@@ -1,6 +1,5 @@
 #include "cephalo/train/trainer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -8,8 +7,7 @@
 
 #include "cephalo/core/fail.h"
 #include "cephalo/io/json.h"
-#include "cephalo/train/clip.h"
-#include "cephalo/train/loss.h"
+#include "cephalo/train/clip_factor.h"
 #include "cephalo/train/trainer_state.h"
 
 namespace cephalo {
@@ -17,37 +15,13 @@ namespace {
 
 constexpr const char* kName = "Trainer";
 
-// One pass: what is read and what is to be predicted.
-struct Batch {
-  Tensor ids;      // [batch, tokens]
-  Tensor targets;  // [batch · tokens]
-
-  Batch(dim_t batch, dim_t tokens)
-      : ids(Tensor::empty({batch, tokens}, DType::i64)),
-        targets(Tensor::empty({batch * tokens}, DType::i64)),
-        row(static_cast<std::size_t>(tokens) + 1) {}
-
-  void fill(const RowSource& source, std::int64_t first_row) {
-    const dim_t tokens = ids.dim(1);
-    for (dim_t b = 0; b < ids.dim(0); ++b) {
-      source(first_row + b, row);
-      auto* read = ids.mutable_data_as<std::int64_t>() + b * tokens;
-      auto* wanted = targets.mutable_data_as<std::int64_t>() + b * tokens;
-      for (dim_t t = 0; t < tokens; ++t) {
-        read[t] = row[static_cast<std::size_t>(t)];
-        wanted[t] = row[static_cast<std::size_t>(t) + 1];
-      }
-    }
-  }
-
-  std::vector<std::int64_t> row;  // [tokens + 1]
-};
-
 }  // namespace
 
 void check_trainer_options(const TrainerOptions& o, const GptOptions& model) {
   require(o.batch >= 1 && o.accumulate >= 1, "{}: batch ({}) and accumulate ({}) must be >= 1",
           kName, o.batch, o.accumulate);
+  require(o.shards >= 1 && o.batch % o.shards == 0, "{}: shards ({}) must divide batch ({})", kName,
+          o.shards, o.batch);
   require(o.context_length >= 1 && o.context_length <= model.context_length,
           "{}: context_length ({}) must be from 1 to the model's {}", kName, o.context_length,
           model.context_length);
@@ -60,45 +34,12 @@ void check_trainer_options(const TrainerOptions& o, const GptOptions& model) {
   static_cast<void>(learning_rate_at(o.schedule, 0));
 }
 
-// The gradient of the mean loss over all tokens of the step; returns that loss.
-double Trainer::State::accumulate_gradients() {
-  gradients.zero();
-  Batch batch(options.batch, options.context_length);
-  const dim_t all = options.accumulate * batch.targets.numel();
-  double loss = 0.0;
-  for (dim_t pass = 0; pass < options.accumulate; ++pass) {
-    batch.fill(rows, progress.rows + pass * options.batch);
-    const auto block_loss = [&](dim_t first, const MutableTensorView& logits) {
-      const TensorView targets = batch.targets.slice(0, first, first + logits.dim(0));
-      return cross_entropy_share(logits, targets, all, logits);
-    };
-    PassOptions pass_options;
-    pass_options.call = static_cast<std::uint64_t>(progress.passes + pass);
-    pass_options.workspace = &workspace;
-    loss += model.train_pass(batch.ids, block_loss, gradients, pass_options);
-  }
-  // Only now: where a row could not be had, no part of the step was taken.
-  progress.passes += options.accumulate;
-  progress.rows += options.accumulate * options.batch;
-  return loss;
-}
-
-void Trainer::State::update(double learning_rate) {
-  AdamWOptions step{learning_rate, options.beta1, options.beta2, options.eps, 0.0};
-  model.update_all([&](std::size_t index, const std::string&, const MutableTensorView& p) {
-    step.weight_decay = is_decayed(parameters[index].kind) ? options.weight_decay : 0.0;
-    adamw[index].step = progress.updates;
-    adamw_step(p, gradients.tensors()[index], adamw[index], step);
-  });
-  ++progress.updates;
-}
-
-Trainer::Trainer(Gpt& model, RowSource rows, const TrainerOptions& options) {
+Trainer::Trainer(Gpt& model, RowSource rows, const TrainerOptions& options, World* world) {
   TrainerOptions full = options;
   if (full.context_length == 0) full.context_length = model.options().context_length;
   check_trainer_options(full, model.options());
   require(rows != nullptr, "{}: there is no source of rows", kName);
-  state_ = std::make_unique<State>(model, std::move(rows), full);
+  state_ = std::make_unique<State>(model, std::move(rows), full, world);
 }
 
 Trainer::~Trainer() = default;
@@ -133,12 +74,12 @@ StepRecord Trainer::step() {
   State& s = *state_;
   StepRecord record;
   record.learning_rate = learning_rate_at(s.options.schedule, s.progress.step);
-  record.loss = s.accumulate_gradients();
+  record.loss = s.add_gradients();
+  record.gradient_norm = s.gradient_norm();
   const double largest =
       s.options.clip > 0.0 ? s.options.clip : std::numeric_limits<double>::infinity();
-  record.gradient_norm = clip_gradient_norm(s.gradients.tensors(), largest);
   record.skipped = !std::isfinite(record.loss) || !std::isfinite(record.gradient_norm);
-  if (!record.skipped) s.update(record.learning_rate);
+  if (!record.skipped) s.update(record.learning_rate, clip_factor(record.gradient_norm, largest));
   record.step = ++s.progress.step;
   s.progress.skipped = record.skipped ? s.progress.skipped + 1 : 0;
   s.history.steps.push_back(record);
@@ -152,32 +93,18 @@ StepRecord Trainer::step() {
 }
 
 double Trainer::validation_loss(const RowSource& source, std::int64_t rows) const {
-  State& s = *state_;
   require(rows >= 1, "{}: validation needs at least one row", kName);
-  const dim_t all = checked_mul(rows, s.options.context_length);
-  double loss = 0.0;
-  for (std::int64_t first = 0; first < rows; first += s.options.batch) {
-    Batch batch(std::min(s.options.batch, rows - first), s.options.context_length);
-    batch.fill(source, first);
-    PassOptions pass_options;
-    pass_options.workspace = &s.workspace;
-    loss += s.model.loss_pass(
-        batch.ids,
-        [&](dim_t begin, const MutableTensorView& logits) {
-          return cross_entropy_share(logits, batch.targets.slice(0, begin, begin + logits.dim(0)),
-                                     all);
-        },
-        pass_options);
-  }
-  return loss;
+  const bool one_shard = state_->options.shards == 1;
+  return one_shard ? state_->loss_of_passes(source, rows) : state_->loss_of_rows(source, rows);
 }
 
 bool Trainer::run(const RunOptions& run) {
   State& s = *state_;
+  const bool saves = s.world.any(run.folder != nullptr);
   const auto save_now = [&] {
-    if (run.folder == nullptr) return;
-    save(run.folder->checkpoint(s.progress.step));
-    run.folder->saved(s.progress.step);
+    if (!saves) return;
+    save(run.folder != nullptr ? run.folder->checkpoint(s.progress.step) : std::string());
+    if (run.folder != nullptr) run.folder->saved(s.progress.step);
     if (run.on_saved) run.on_saved(s.progress.step);
   };
   // A disk that cannot hold a checkpoint is told before hours are spent.
@@ -194,7 +121,7 @@ bool Trainer::run(const RunOptions& run) {
       s.history.validation.push_back(seen);
       if (run.on_validation) run.on_validation(seen);
     }
-    stopped = !last && run.stop && run.stop();
+    stopped = !last && s.world.any(run.stop && run.stop());
     const bool due = run.save_every > 0 && record.step % run.save_every == 0;
     if (last || stopped || due) save_now();
   }

@@ -40,6 +40,9 @@ auto into(Json& json) {
   return [&json](const char* name, const auto& value) { json[name] = value; };
 }
 
+// Absent in older files, which have one shard, and where there is one.
+constexpr const char* kShards = "shards";
+
 // Older versions read it as well, but for what they cannot compute.
 Json model_to_json(const GptOptions& model) {
   Json json = to_json(model);
@@ -63,6 +66,7 @@ std::string to_json(const TrainerState& state) {
   for_progress(state.progress, into(progress));
   Json options;
   for_trainer_options(state.summary.options, into(options));
+  if (state.summary.options.shards != 1) options[kShards] = state.summary.options.shards;
   Json json = {{"progress", progress},
                {"options", options},
                {"model", model_to_json(state.summary.model)},
@@ -82,8 +86,9 @@ TrainerState trainer_state_from_json(const std::string& text, const std::string&
   TrainerState state;
   CheckpointSummary& summary = state.summary;
   for_progress(state.progress, JsonMembers(members.at("progress"), name + ": progress"));
-  for_trainer_options(summary.options,
-                      JsonMembers(members.at("options"), name + ": options", kMostSize));
+  const JsonMembers options(members.at("options"), name + ": options", kMostSize);
+  for_trainer_options(summary.options, options);
+  if (members.at("options").contains(kShards)) options(kShards, summary.options.shards);
   summary.model = gpt_options_from_json(members.at("model"), name + ": model", kMostSize);
   members("isa", summary.isa);
   if (summary.isa.size() > kLongestIsa) members.refuse("isa", "the name of an instruction set");

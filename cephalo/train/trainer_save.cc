@@ -110,19 +110,54 @@ void check_numbers(const CheckpointFile& file, const GptOptions& model) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, TensorView>> Trainer::State::tensors() const {
-  std::vector<std::pair<std::string, TensorView>> named;
-  for (const GptParameter& p : parameters) named.emplace_back(p.name, model.parameter(p.name));
-  for (std::size_t k = 0; k < parameters.size(); ++k) {
-    named.emplace_back(kMean + parameters[k].name, adamw[k].mean);
-    named.emplace_back(kMeanSquare + parameters[k].name, adamw[k].mean_square);
-  }
-  return named;
+Moments Trainer::State::whole_moments() {
+  Moments whole;
+  const auto transfers = world.transfers();
+  const auto collect = [&](Tensor AdamWState::*which, std::vector<TensorView>& to) {
+    std::vector<MutableTensorView> rooms;
+    for (const GptParameter& p : parameters) {
+      if (world.rank() != 0) break;
+      Tensor& room =
+          world.size() == 1
+              ? adamw[rooms.size()].*which  // all of them are here
+              : whole.gathered.emplace_back(Tensor::empty(p.value.shape(), p.value.dtype()));
+      rooms.emplace_back(room.mutable_view().mutable_data(), p.value.dtype(), p.value.shape());
+    }
+    to.assign(rooms.begin(), rooms.end());
+    if (world.size() == 1) return;
+    std::size_t mine = 0;
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      const Part& part = parts[p];
+      const bool here = part.owner == world.rank();
+      const TensorView from = here ? TensorView(adamw[mine++].*which) : TensorView();
+      if (world.rank() != 0) {
+        if (here) transfers->send(0, static_cast<int>(p), bytes_of(from));
+      } else if (here) {
+        elements_of(rooms[part.parameter], part.elements).copy_from(from);
+      } else {
+        transfers->receive(part.owner, static_cast<int>(p),
+                           bytes_of(elements_of(rooms[part.parameter], part.elements)));
+      }
+    }
+  };
+  whole.gathered.reserve(2 * parameters.size());
+  collect(&AdamWState::mean, whole.mean);
+  collect(&AdamWState::mean_square, whole.mean_square);
+  transfers->wait();
+  return whole;
 }
 
 void Trainer::save(const std::string& path) const {
-  const State& s = *state_;
-  std::vector<std::pair<std::string, TensorView>> tensors = s.tensors();
+  State& s = *state_;
+  const Moments moments = s.whole_moments();
+  if (s.world.rank() != 0) return;
+  std::vector<std::pair<std::string, TensorView>> tensors;
+  for (const GptParameter& p : s.parameters)
+    tensors.emplace_back(p.name, s.model.parameter(p.name));
+  for (std::size_t k = 0; k < s.parameters.size(); ++k) {
+    tensors.emplace_back(kMean + s.parameters[k].name, moments.mean[k]);
+    tensors.emplace_back(kMeanSquare + s.parameters[k].name, moments.mean_square[k]);
+  }
   for (const auto& [tensor, view] : tensors) {
     require(is_finite(view),
             "{}: {}: has numbers that are NaN or infinite after step {}; nothing was saved and the "
@@ -145,21 +180,28 @@ void Trainer::load(const std::string& path) {
   const CheckpointFile file(path);
   TrainerState loaded = trainer_state_from_json(file.state(), path);
   check_trainer_options(loaded.summary.options, s.model.options());
+  s.check_processes(loaded.summary.options);
   require(loaded.summary.model.seed == s.model.seed(),
           "{}: seed: is {}, the model's is {}; make the model with the seed of the checkpoint",
           path, loaded.summary.model.seed.value_or(0), s.model.seed());
   TrainingHistory history = read_history(file, loaded.progress.step);
   // All of them are looked at before the first is changed.
-  for (const auto& [tensor, view] : s.tensors()) file.check(tensor, view);
+  for (const GptParameter& p : s.parameters) {
+    for (const char* of : {"", kMean, kMeanSquare}) file.check(of + p.name, p.value);
+  }
   s.model.update_all([&](std::size_t, const std::string& parameter, const MutableTensorView& p) {
     file.read_into(parameter, p);
   });
-  for (std::size_t k = 0; k < s.parameters.size(); ++k) {
-    file.read_into(kMean + s.parameters[k].name, s.adamw[k].mean);
-    file.read_into(kMeanSquare + s.parameters[k].name, s.adamw[k].mean_square);
+  for (std::size_t k = 0; k < s.own.size(); ++k) {
+    const auto read_own = [&](const char* of, Tensor& to) {
+      const Tensor whole = file.read(of + s.parameters[s.own[k].parameter].name);
+      to.mutable_view().copy_from(elements_of(TensorView(whole), s.own[k].elements));
+    };
+    read_own(kMean, s.adamw[k].mean);
+    read_own(kMeanSquare, s.adamw[k].mean_square);
   }
   s.progress = loaded.progress;
-  s.options = loaded.summary.options;
+  s.set_options(loaded.summary.options);
   s.notes = loaded.summary.notes;
   s.history = std::move(history);
 }

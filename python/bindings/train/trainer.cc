@@ -26,13 +26,14 @@ using Path = std::filesystem::path;
 
 void construct(TrainerOfGpt* self, const nb::object& model, const nb::object& rows,
                const Schedule& schedule, dim_t batch, dim_t context_length, dim_t accumulate,
-               double beta1, double beta2, double eps, double weight_decay, double clip,
-               int max_skipped) {
+               dim_t shards, double beta1, double beta2, double eps, double weight_decay,
+               double clip, int max_skipped) {
   if (!nb::isinstance<Model>(model)) throw nb::type_error("Trainer: model must be a Gpt");
   const TrainerOptions options{.schedule = schedule,
                                .batch = batch,
                                .context_length = context_length,
                                .accumulate = accumulate,
+                               .shards = shards,
                                .beta1 = beta1,
                                .beta2 = beta2,
                                .eps = eps,
@@ -159,13 +160,13 @@ void bind_trainer(nb::module_& m) {
   trainer.def(
       "__init__", &construct, "model"_a, "rows"_a, nb::kw_only(), "schedule"_a = d.schedule,
       "batch"_a = d.batch, "context_length"_a = d.context_length, "accumulate"_a = d.accumulate,
-      "beta1"_a = d.beta1, "beta2"_a = d.beta2, "eps"_a = d.eps, "weight_decay"_a = d.weight_decay,
-      "clip"_a = d.clip, "max_skipped"_a = d.max_skipped,
+      "shards"_a = d.shards, "beta1"_a = d.beta1, "beta2"_a = d.beta2, "eps"_a = d.eps,
+      "weight_decay"_a = d.weight_decay, "clip"_a = d.clip, "max_skipped"_a = d.max_skipped,
       R"(model: a Gpt, changed in place. rows: Windows, or rows(number) -> context_length + 1 ids, always
 the same for the same number; it must not use the model.
 
-batch: rows of one pass; accumulate: passes whose gradients make one step. context_length: tokens of a
-row, 0: the model's. weight_decay: of matrices. clip: largest norm of all gradients together; 0: no limit.
+batch: rows of one pass; accumulate: passes whose gradients make one step; shards: parts of a pass, which
+are computed side by side and added in a fixed order. context_length: tokens of a row, 0: the model's. weight_decay: of matrices. clip: largest norm of all gradients together; 0: no limit.
 max_skipped: this many steps in a row without finite gradients are an error.)");
   trainer.def("step", &step, "One step -> StepRecord.")
       .def(

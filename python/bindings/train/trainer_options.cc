@@ -16,6 +16,7 @@ void for_options(Options& o, Visit&& visit) {
   visit("batch", o.batch);
   visit("context_length", o.context_length);
   visit("accumulate", o.accumulate);
+  visit("shards", o.shards);
   visit("beta1", o.beta1);
   visit("beta2", o.beta2);
   visit("eps", o.eps);
