@@ -6,32 +6,24 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
 #include "cephalo/core/nearest.h"
 #include "cephalo/core/version.h"
+#include "cephalo/world/world.h"
 #include "cli/command.h"
-#include "cli/option_hints.h"
+#include "cli/complaint.h"
+#include "cli/processes.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
 namespace {
-
-constexpr int kBadData = 1;
-constexpr int kBadUsage = 2;
-
-int complain(const std::string& message, int status) {
-  // Nobody may be listening; the status still tells.
-  static_cast<void>(std::fputs(format_text("error: {}\n", printable(message)).c_str(), stderr));
-  return status;
-}
 
 // A stream that came closed (`>&-`) would lend its number to the next file that is opened, and what
 // is printed would go into that file. It gets /dev/null the wrong way round instead: a place of its
@@ -119,7 +111,7 @@ std::string usage_message(Command program, const Wish& wish) {
 int complain_of_usage(Command program, const std::string& message) {
   std::string words = "cephalo";
   for (const Command& verb : chosen_verbs(program)) words += " " + verb.name();
-  return complain(format_text("{}; see {} --help", message, words), kBadUsage);
+  return complain({format_text("{}; see {} --help", message, words), kBadUsage});
 }
 
 // Help, and help for a command that there is not: the general help would hide that.
@@ -175,7 +167,9 @@ int run(int argc, char** argv) {
       break;
   }
   for (const auto& [name, verb] : verbs) {
-    if (program.chose(name)) verb();
+    if (!program.chose(name)) continue;
+    if (std::string_view(name) != "train") refuse_many_processes(name);
+    verb();
   }
   return 0;
 }
@@ -190,18 +184,11 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   // So is a file that grows beyond `ulimit -f`.
   std::signal(SIGXFSZ, SIG_IGN);
-  using cephalo::cli::complain;
   try {
     return cephalo::cli::run(argc, argv);
-  } catch (const cephalo::cli::ExitStatus& status) {
-    return status.value;
-  } catch (const cephalo::cli::UsageError& error) {
-    return complain(error.what(), cephalo::cli::kBadUsage);
-  } catch (const cephalo::Error& error) {
-    return complain(cephalo::cli::with_flags(error.what()), cephalo::cli::kBadData);
-  } catch (const std::bad_alloc&) {
-    return complain("out of memory", cephalo::cli::kBadData);
-  } catch (const std::exception& error) {
-    return complain(error.what(), cephalo::cli::kBadData);
+  } catch (...) {
+    const cephalo::cli::Complaint complaint = cephalo::cli::complaint_of_current_exception();
+    // What every process says is said once.
+    return cephalo::launch_of_this_process().rank > 0 ? complaint.status : complain(complaint);
   }
 }

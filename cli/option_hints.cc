@@ -10,7 +10,8 @@ std::string with_flags(std::string message) {
       {"allow_extra = true", "--allow-extra"},
       {"allow_rotary = true", "--allow-rotary"},
       {"zero_bias = true", "--zero-bias"},
-      {"pass num_heads", "pass --num-heads"}};
+      {"pass num_heads", "pass --num-heads"},
+      {"more time (timeout)", "more time (--timeout)"}};
   for (const auto& [option, flag] : kHints) {
     // Hints come last; what stands before may be the name of a file.
     const std::size_t at = message.rfind(option);

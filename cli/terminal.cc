@@ -11,12 +11,15 @@
 #include <stdexcept>
 
 #include "cephalo/core/format.h"
+#include "cli/silence.h"
 #include "cli/verbs.h"
 
 namespace cephalo::cli {
 namespace {
 
 constexpr int kReaderGone = 1;
+
+bool silent = false;
 
 // "" where it is not set
 std::string_view environment(const char* name) {
@@ -89,8 +92,12 @@ void show_progress(std::string_view what, std::int64_t done_bytes, std::int64_t 
   static_cast<void>(std::fputs(line.c_str(), stderr));
 }
 
+void be_silent() {
+  silent = true;
+}
+
 void show_status(std::string_view what) {
-  if (isatty(STDERR_FILENO) != 1) return;
+  if (silent || isatty(STDERR_FILENO) != 1) return;
   static_cast<void>(std::fputs(format_text("\r\x1b[K{}", what).c_str(), stderr));
 }
 
@@ -99,10 +106,12 @@ void say(std::string_view text) {
 }
 
 void warn(std::string_view text) {
+  if (silent) return;
   static_cast<void>(std::fputs(format_text("warning: {}\n", printable(text)).c_str(), stderr));
 }
 
 void print(std::string_view text) {
+  if (silent) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
     return;
   }

@@ -1,26 +1,25 @@
 
-#include <filesystem>
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "cephalo/core/cpu.h"
-#include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
-#include "cephalo/core/parallel.h"
 #include "cephalo/io/file.h"
 #include "cephalo/model/generate.h"
 #include "cephalo/train/best_model.h"
 #include "cephalo/train/trainer.h"
+#include "cephalo/world/world.h"
 #include "cli/gradcheck_flags.h"
 #include "cli/numbers.h"
+#include "cli/processes.h"
 #include "cli/stop_signals.h"
 #include "cli/terminal.h"
 #include "cli/train_corpus.h"
+#include "cli/train_decision.h"
 #include "cli/train_export.h"
 #include "cli/train_flags.h"
 #include "cli/train_notes.h"
-#include "cli/train_plan.h"
 #include "cli/train_report.h"
 #include "cli/verbs.h"
 
@@ -29,21 +28,23 @@ namespace {
 
 // All that a run holds while it goes on.
 struct Run {
-  RunFolder& folder;
+  World& world;
+  RunFolder* folder;  // of process 0
   TrainCorpus corpus;
   TrainNotes notes;
   Gpt model;
   TrainRows rows;
   Trainer trainer;
 
-  Run(RunFolder& in, TrainCorpus the_corpus, TrainNotes the_notes, Gpt the_model,
+  Run(World& among, RunFolder* in, TrainCorpus the_corpus, TrainNotes the_notes, Gpt the_model,
       const TrainerOptions& options)
-      : folder(in),
+      : world(among),
+        folder(in),
         corpus(std::move(the_corpus)),
         notes(std::move(the_notes)),
         model(std::move(the_model)),
         rows(rows_of(corpus, notes.training_tokens, with_seed(model), notes.settings)),
-        trainer(model, rows.training, options) {}
+        trainer(model, rows.training, options, &world) {}
 
   static GptOptions with_seed(const Gpt& model) {
     GptOptions options = model.options();
@@ -53,7 +54,7 @@ struct Run {
 };
 
 void write_curve(const Run& run) {
-  const std::string& folder = run.folder.path();
+  const std::string& folder = run.folder->path();
   write_file(folder + "/loss.csv", loss_csv(run.trainer.history()), true);
   write_file(folder + "/loss.svg", loss_svg(run.trainer.history(), "loss of " + folder), true);
 }
@@ -79,30 +80,35 @@ std::string sample_text(Run& run) {
   return prompt + run.corpus.bpe.decode(written);
 }
 
-void check_memory(const TrainPlan& plan) {
-  const std::int64_t needed =
-      memory_bytes(plan.model, plan.trainer.batch, plan.trainer.context_length).total();
-  const std::int64_t there = available_memory();
-  if (there == 0 || needed <= there) return;
-  throw Error(Error::Kind::memory,
-              format_text("train: needs {}, but only {} is available; a smaller --batch with a "
-                          "larger --accumulate needs less",
-                          in_bytes(needed), in_bytes(there)));
-}
-
-// Steps until the end or a signal; then what there is goes into files.
-void go_on(Run& run, std::int64_t report_every) {
+// What every process of a run does in the same way.
+RunOptions common_options(const Run& run) {
   const TrainSettings& settings = run.notes.settings;
-  const TrainerOptions& options = run.trainer.options();
-  const std::int64_t steps = options.schedule.steps;
-  TrainReport report(options, run.trainer.history(), report_every);
-  BestModel best(run.folder.path());
   RunOptions how;
-  how.folder = &run.folder;
   how.save_every = settings.save_every;
   how.validation = run.rows.validation;
   how.validation_rows = settings.validation_rows;
   how.validate_every = settings.validate_every;
+  how.stop = [] { return StopSignals::caught() != 0; };
+  return how;
+}
+
+// -> the status that a run ends with: that of a signal to any of its processes, or 0
+int status_of(bool finished) {
+  if (finished) return 0;
+  const int signal = StopSignals::caught();
+  return StopSignals::exit_status(signal != 0 ? signal : SIGTERM);
+}
+
+// Steps until the end or a signal; then what there is goes into files.
+int lead(Run& run, std::int64_t report_every) {
+  const TrainSettings& settings = run.notes.settings;
+  const TrainerOptions& options = run.trainer.options();
+  const std::int64_t steps = options.schedule.steps;
+  const std::string& path = run.folder->path();
+  TrainReport report(options, run.trainer.history(), report_every);
+  BestModel best(path);
+  RunOptions how = common_options(run);
+  how.folder = run.folder;
   how.on_validation = [&](const ValidationRecord& record) {
     const auto lowest = best_validation(run.trainer.history());
     if (lowest && lowest->step == record.step) best.keep(run.model, record);
@@ -126,141 +132,75 @@ void go_on(Run& run, std::int64_t report_every) {
                      (record.step % settings.sample_every == 0 || record.step == steps);
     if (due) report.sample(sample_text(run));
   };
-  how.stop = [] { return StopSignals::caught() != 0; };
   const StopSignals signals;
   const bool finished = run.trainer.run(how);
   show_status("");
   write_curve(run);
   const std::int64_t done = run.trainer.steps_done();
-  const std::string& path = run.folder.path();
   const Exported exported =
       export_model(run.model, run.trainer.history(), done, path, run.corpus.bpe, settings);
   if (finished) {
     print(report.end(path, exported) + what_next(path, settings.prompt));
-    return;
+  } else {
+    print(format_text("stopped: {} has step {} of {}; cephalo train --resume --out {} continues\n",
+                      printable(run.folder->checkpoint(done)), done, steps, printable(path)));
   }
-  const int signal = StopSignals::caught();
-  print(format_text("stopped: {} has step {} of {}; cephalo train --resume --out {} continues\n",
-                    printable(run.folder.checkpoint(done)), done, steps, printable(path)));
-  throw ExitStatus{StopSignals::exit_status(signal)};
+  return status_of(finished);
+}
+
+int follow(Run& run) {
+  const StopSignals signals;
+  return status_of(run.trainer.run(common_options(run)));
 }
 
 std::int64_t lines_of(const TrainFlags& flags) {
   return parse_size("--report-every", flags.report_every, 0);
 }
 
-void begin(const TrainFlags& flags, RunFolder& folder) {
-  const double validation_share =
-      flags.validation_share.empty()
-          ? 0.05
-          : parse_probability("--validation-share", flags.validation_share);
-  TrainCorpus corpus = prepare_corpus(flags, folder.path());
-  TrainNotes notes;
-  notes.files = flags.files;
-  notes.training_tokens = training_tokens(*corpus.tokens, validation_share);
-  const dim_t validation_tokens = corpus.tokens->tokens() - notes.training_tokens;
-  const TrainPlan plan =
-      choose_plan(flags, corpus.bpe.vocab_size(), notes.training_tokens, validation_tokens);
-  notes.settings = plan.settings;
-  print(describe(plan, notes.training_tokens, validation_tokens));
-  check_memory(plan);
-  Run run(folder, std::move(corpus), std::move(notes), Gpt(plan.model), plan.trainer);
-  run.trainer.set_notes(to_json(run.notes));
-  go_on(run, lines_of(flags));
+// 0: not said
+int threads_of(const TrainFlags& flags) {
+  constexpr std::int64_t kMost = 1024;
+  if (flags.threads.empty()) return 0;
+  return static_cast<int>(parse_integer("--threads", flags.threads, 1, kMost));
 }
 
-// The newest checkpoint that can be read. A damaged one is passed over only when told to.
-std::int64_t choose_checkpoint(RunFolder& folder, bool previous) {
-  std::vector<std::int64_t> steps = folder.steps();
-  while (!steps.empty()) {
-    const std::int64_t step = steps.back();
-    steps.pop_back();
-    try {
-      read_checkpoint_summary(folder.checkpoint(step));
-      return step;
-    } catch (const Error& error) {
-      if (!previous) {
-        const std::string way_out =
-            steps.empty() ? "" : format_text("; --previous continues from step {}", steps.back());
-        throw Error(error.kind(), error.what() + way_out);
-      }
-      print(format_text("{}\n", printable(error.what())));
-      if (steps.empty()) throw Error(error.kind(), folder.path() + ": no checkpoint can be read");
-      folder.set_aside(step);
-      print(format_text("continuing from step {} instead\n", steps.back()));
-    }
-  }
-  throw Error(Error::Kind::io, folder.path() + ": has no checkpoint");
+double timeout_of(const TrainFlags& flags) {
+  constexpr double kSeconds = 300.0;
+  return flags.timeout.empty() ? kSeconds : parse_positive("--timeout", flags.timeout);
 }
 
-void resume(const TrainFlags& flags, RunFolder& folder) {
-  const std::int64_t step = choose_checkpoint(folder, flags.previous);
-  const std::string path = folder.checkpoint(step);
-  const CheckpointSummary summary = read_checkpoint_summary(path);
-  TrainNotes notes = train_notes_from_json(summary.notes, path);
-  refuse_other_sizes(flags, summary.model, summary.options, notes.settings);
-  apply_to_resumed(flags, notes.settings);
-  TrainPlan plan{summary.model, summary.options, notes.settings, 0.0};
-  if (!flags.steps.empty()) plan.trainer.schedule.steps = parse_size("--steps", flags.steps);
-  TrainCorpus corpus = open_corpus(folder.path());
-  print(describe(plan, notes.training_tokens, corpus.tokens->tokens() - notes.training_tokens));
-  check_memory(plan);
+int train(const TrainFlags& flags, World& world) {
+  require_same_program(world);
+  share_cores(world, threads_of(flags));
+  Holdings here;
+  const Decision decision =
+      heard(world.rank() == 0 ? decide(flags, world, here) : Decision(), world);
+  // Until here process 0 may have read texts for hours.
+  world.set_timeout(timeout_of(flags));
+  const CheckpointSummary& summary = decision.summary;
+  TrainCorpus corpus = here.corpus ? std::move(*here.corpus) : open_corpus(decision.folder);
+  world.require_same("the checksum of tokens.bin", checksum_of(corpus));
+  const bool resumes = !decision.checkpoint.empty();
   const auto nothing = [](const std::string&, const MutableTensorView&) {};
-  Run run(folder, std::move(corpus), std::move(notes), Gpt(summary.model, nothing),
-          summary.options);
-  run.trainer.load(path);
-  run.trainer.set_notes(to_json(run.notes));
-  run.trainer.set_steps(plan.trainer.schedule.steps);
-  print(format_text("resumes at step {} of {}\n", step, plan.trainer.schedule.steps));
-  if (summary.isa != name(current_isa())) {
-    print(
-        format_text("the checkpoint was computed with {}, this machine continues with {}: the last "
-                    "digits will differ\n",
-                    printable(summary.isa), name(current_isa())));
-  }
-  go_on(run, lines_of(flags));
+  Run run(world, here.folder ? &*here.folder : nullptr, std::move(corpus),
+          train_notes_from_json(summary.notes, decision.folder),
+          resumes ? Gpt(summary.model, nothing) : Gpt(summary.model), summary.options);
+  if (resumes) run.trainer.load(decision.checkpoint);
+  run.trainer.set_notes(summary.notes);
+  run.trainer.set_steps(summary.options.schedule.steps);
+  return world.rank() == 0 ? lead(run, lines_of(flags)) : follow(run);
 }
 
-std::string choose_folder(const TrainFlags& flags) {
-  if (!flags.out.empty()) return flags.out;
-  if (flags.files.empty()) throw UsageError("--resume needs --out, the folder of the run");
-  const std::string stem = std::filesystem::path(flags.files.front()).stem().string();
-  return stem + "-model";
-}
-
-void train(const TrainFlags& flags) {
-  constexpr std::int64_t kMostThreads = 1024;
-  if (!flags.threads.empty()) {
-    set_threads(static_cast<int>(parse_integer("--threads", flags.threads, 1, kMostThreads)));
-  }
+// Wrong usage, before anybody waits for others.
+void check_usage(const TrainFlags& flags) {
   if (flags.previous && !flags.resume) throw UsageError("--previous needs --resume");
   if (flags.files.empty() && !flags.resume) {
     throw UsageError("no text given; try: cephalo train FILE");
   }
-  const std::string out = choose_folder(flags);
+  static_cast<void>(choose_folder(flags));
+  static_cast<void>(threads_of(flags));
+  static_cast<void>(timeout_of(flags));
   if (!flags.resume) check_train_flags(flags);
-  check_texts(flags);
-  const bool there = std::filesystem::exists(out);
-  if (flags.resume && !there && flags.files.empty()) {
-    throw Error(Error::Kind::io, out + ": does not exist; there is nothing to resume");
-  }
-  RunFolder folder(out);
-  for (const std::string& repair : folder.repairs()) print(printable(repair) + "\n");
-  const bool begun = !folder.steps().empty();
-  if (begun && !flags.resume) {
-    throw Error(Error::Kind::io, format_text("{}: already has a run, at step {}; --resume "
-                                             "continues it, --out chooses another folder",
-                                             out, folder.steps().back()));
-  }
-  if (begun) {
-    resume(flags, folder);
-  } else if (flags.files.empty()) {
-    throw Error(Error::Kind::io,
-                out + ": has no checkpoint to resume; give a text to start from the beginning");
-  } else {
-    if (flags.resume) print("no checkpoint yet; starting from the beginning\n");
-    begin(flags, folder);
-  }
 }
 
 }  // namespace
@@ -275,8 +215,12 @@ Verb add_train(Command program) {
       "Examples:\n"
       "  cephalo train book.txt\n"
       "  cephalo train --resume --out book-model\n"
+      "  mpirun -n 4 cephalo train book.txt      the same model from four processes\n"
       "  cephalo train a.txt b.txt --out model --d-model 256 --num-layers 4 --num-heads 8");
-  return [flags] { train(*flags); };
+  return [flags] {
+    check_usage(*flags);
+    run_in_world([&](World& world) { return train(*flags, world); });
+  };
 }
 
 }  // namespace cephalo::cli

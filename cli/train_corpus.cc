@@ -117,6 +117,16 @@ TrainCorpus open_corpus(const std::string& folder) {
   return {std::move(bpe), std::move(tokens)};
 }
 
+std::string checksum_of(const TrainCorpus& corpus) {
+  constexpr std::int64_t kBytes = 16;
+  const InputFile file(corpus.tokens->path());
+  unsigned char bytes[kBytes];
+  file.read(file.size() - kBytes, bytes, kBytes);
+  std::string digits;
+  for (const unsigned char byte : bytes) digits += format_text("{:02x}", static_cast<int>(byte));
+  return digits;
+}
+
 dim_t training_tokens(const TokenFile& tokens, double validation_share) {
   return split_tokens(tokens.tokens(), validation_share).first.end;
 }

@@ -28,6 +28,9 @@ TrainCorpus prepare_corpus(const TrainFlags& flags, const std::string& folder);
 // What prepare_corpus left there.
 TrainCorpus open_corpus(const std::string& folder);
 
+// Of the token file, as it stands at its end: 32 digits.
+std::string checksum_of(const TrainCorpus& corpus);
+
 // Where the part for validation begins.
 dim_t training_tokens(const TokenFile& tokens, double validation_share);
 

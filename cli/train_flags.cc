@@ -48,6 +48,9 @@ void TrainFlags::add_to(Command verb) {
   flag("--steps", steps, "N", "Updates of the parameters");
   flag("--batch", batch, "N", "Rows of one pass");
   flag("--accumulate", accumulate, "N", "Passes of one step (1)");
+  flag("--shards", shards, "N",
+       "Parts of a pass, added in a fixed order by any number of threads and processes (16, or the "
+       "largest power of two below it that divides the batch)");
   for (const ModelFlag& each : kModelFlags) {
     flag(flag_of(each.option).c_str(), model[each.option], each.type, each.help);
   }
@@ -68,7 +71,9 @@ void TrainFlags::add_to(Command verb) {
   flag("--sample-every", sample_every, "N", "Steps between samples; 0: none");
   flag("--report-every", report_every, "N", "Steps between lines of the report");
   flag("--prompt", prompt, "TEXT", "Text that a sample begins with");
-  flag("--threads", threads, "N", "Threads (one per core)");
+  flag("--threads", threads, "N", "Threads of a process (one per core, shared by processes)");
+  flag("--timeout", timeout, "S",
+       "Under mpirun: seconds without an answer after which a process counts as lost (300)");
   flag("--export", which_export, "WHICH", "best or last: the step whose model is exported (best)");
   verb.add_flag("--bf16-export", bf16_export, "Save the model in bfloat16");
 }

@@ -98,6 +98,7 @@ void change_model(const TrainFlags& flags, GptOptions& model) {
 void change_trainer(const TrainFlags& flags, TrainerOptions& o) {
   o.batch = size_or("--batch", flags.batch, o.batch);
   o.accumulate = size_or("--accumulate", flags.accumulate, o.accumulate);
+  o.shards = size_or("--shards", flags.shards, o.shards);
   o.beta2 = share_or("--beta2", flags.beta2, o.beta2);
   o.weight_decay = number_or("--weight-decay", flags.weight_decay, o.weight_decay);
   o.clip = number_or("--clip", flags.clip, o.clip);
@@ -216,6 +217,7 @@ void refuse_other_sizes(const TrainFlags& flags, const GptOptions& model,
   for_fields(there, FieldComparison{flags});
   refuse_other("--batch", flags.batch, trainer.batch);
   refuse_other("--accumulate", flags.accumulate, trainer.accumulate);
+  refuse_other("--shards", flags.shards, trainer.shards);
   refuse_other("--vocab-size", flags.vocab_size, model.vocab_size);
   refuse_other("--warmup", flags.warmup, trainer.schedule.warmup);
   refuse_other("--learning-rate", flags.learning_rate, trainer.schedule.learning_rate);

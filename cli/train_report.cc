@@ -44,12 +44,12 @@ std::string in_bytes(std::int64_t bytes) {
 }
 
 std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
-                     std::int64_t validation_tokens) {
+                     std::int64_t validation_tokens, int processes) {
   const GptOptions& m = plan.model;
   const TrainerOptions& t = plan.trainer;
   const std::int64_t step_tokens = t.batch * t.accumulate * t.context_length;
   const std::int64_t seen = step_tokens * t.schedule.steps;
-  const GptMemory memory = memory_bytes(m, t.batch, t.context_length);
+  const GptMemory memory = training_memory(m, t, threads(), processes);
   std::string text;
   const auto line = [&](const char* what, const std::string& value) {
     text += format_text("{:<12} {}\n", what, value);
@@ -70,7 +70,9 @@ std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
        format_text("{}: parameters {}, gradients {}, optimiser {}, a pass {}",
                    in_bytes(memory.total()), in_bytes(memory.parameters),
                    in_bytes(memory.gradients), in_bytes(memory.optimiser), in_bytes(memory.pass)));
-  line("machine", format_text("{} threads, {}", threads(), name(current_isa())));
+  line("machine", format_text("{}{} threads, {}",
+                              processes > 1 ? format_text("{} processes x ", processes) : "",
+                              threads(), name(current_isa())));
   if (plan.seconds > 0.0) line("time", format_text("about {}", in_words(plan.seconds)));
   return text;
 }

@@ -13,9 +13,9 @@ namespace cephalo::cli {
 std::string in_words(double seconds);      // "2 min 5 s"
 std::string in_bytes(std::int64_t bytes);  // "12.5 MiB"
 
-// What will be trained, on what, how long and in how much memory.
+// What will be trained, on what, how long and in how much memory of each process.
 std::string describe(const TrainPlan& plan, std::int64_t training_tokens,
-                     std::int64_t validation_tokens);
+                     std::int64_t validation_tokens, int processes);
 
 // The course of a run: a bar on a terminal, and a line now and then that stays.
 class TrainReport {
