@@ -1,6 +1,7 @@
 #include "cephalo/effects/beginning.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace cephalo {
 namespace {
@@ -20,11 +21,6 @@ bool all_at(const Changes& changes, dim_t layer, const Holds& holds) {
 
 bool is_stream(const Change& c) {
   return c.section == ModelSection::stream;
-}
-
-dim_t first_row(const Change& c) {
-  if (c.section == ModelSection::edge) return c.query;
-  return is_stream(c) ? std::max<dim_t>(c.position, 0) : 0;
 }
 
 }  // namespace
@@ -47,23 +43,32 @@ Changes changes_at(const Changes& changes, dim_t layer, ChangeStage stage) {
   return found;
 }
 
-Beginning beginning_of(const Changes& changes) {
-  Beginning b{.layer = changes.front().layer, .first = first_row(changes.front())};
+dim_t first_row(const Changes& changes) {
+  dim_t first = std::numeric_limits<dim_t>::max();
   for (const Change& c : changes) {
-    b.layer = std::min(b.layer, c.layer);
-    b.first = std::min(b.first, first_row(c));
+    const dim_t position = c.section == ModelSection::edge ? c.query
+                           : is_stream(c)                  ? c.position
+                                                           : 0;
+    first = std::min(first, std::max<dim_t>(position, 0));
   }
+  return first;
+}
+
+Beginning beginning_of(const Changes& changes) {
+  const dim_t first = first_row(changes);
+  Beginning b{.layer = changes.front().layer};
+  for (const Change& c : changes) b.layer = std::min(b.layer, c.layer);
   if (patches_stream(changes, b.layer)) {
     b.entry = Entry::resid_pre;
     b.single = all_at(changes, b.layer,
-                      [&](const Change& c) { return !is_stream(c) || c.position == b.first; });
+                      [&](const Change& c) { return !is_stream(c) || c.position == first; });
   } else if (removes(changes, b.layer, ModelSection::mlp)) {
     b.entry = Entry::resid_post;
   } else {
     // The next layer takes its other rows from what is kept.
     b.single =
         !patches_stream(changes, b.layer + 1) && all_at(changes, b.layer, [&](const Change& c) {
-          return c.section == ModelSection::edge && c.query == b.first;
+          return c.section == ModelSection::edge && c.query == first;
         });
   }
   b.whole = std::any_of(changes.begin(), changes.end(), [&](const Change& c) {

@@ -16,13 +16,13 @@ struct Beginning {
     resid_post  // of `layer`, whose MLP adds nothing
   };
   dim_t layer = 0;
-  dim_t first = 0;  // rows before it stay as they are
   Entry entry = Entry::resid_mid;
-  bool single = false;  // in this layer `first` is the only row that changes
+  bool single = false;  // in this layer its first row is the only one that changes
   bool whole = false;   // a mean over all positions is taken on the way: no row may be left out
   auto operator<=>(const Beginning&) const = default;
 };
 Beginning beginning_of(const Changes& changes);  // of at least one
+dim_t first_row(const Changes& changes);         // rows before it stay as they are
 
 // Of one layer: those of the stream before its attention, or those after it.
 enum class ChangeStage { stream, rest };

@@ -24,6 +24,11 @@ std::vector<dim_t> Branches::part_unless(const Alike& alike) {
   return from;
 }
 
+Branches::Branches(std::span<const Changes* const> experiments)
+    : experiments_(experiments), runs_{{0, experiments.size()}} {
+  part_unless([](const Changes& a, const Changes& b) { return first_row(a) == first_row(b); });
+}
+
 std::vector<dim_t> Branches::part(dim_t layer, ChangeStage stage) {
   return part_unless([&](const Changes& a, const Changes& b) {
     return changes_at(a, layer, stage) == changes_at(b, layer, stage);

@@ -9,13 +9,13 @@
 
 namespace cephalo {
 
-// Experiments on one way, of which those that have been changed alike so far are one run.
-// Neighbours among them, that is: sweeps put experiments that share changes side by side.
+// Experiments on one way, of which those with the same first row that have been changed alike so
+// far are one run. Neighbours among them, that is: sweeps put experiments that share changes side
+// by side.
 class Branches {
  public:
   Branches() = default;
-  explicit Branches(std::span<const Changes* const> experiments)
-      : experiments_(experiments), runs_{{0, experiments.size()}} {}
+  explicit Branches(std::span<const Changes* const> experiments);
 
   std::span<const Changes* const> experiments() const { return experiments_; }
   dim_t count() const { return std::ssize(runs_); }

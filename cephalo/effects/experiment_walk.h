@@ -9,6 +9,7 @@
 #include "cephalo/effects/beginning.h"
 #include "cephalo/effects/branches.h"
 #include "cephalo/effects/head_change.h"
+#include "cephalo/effects/run_rows.h"
 #include "cephalo/effects/sweep.h"
 #include "cephalo/model/model_steps.h"
 #include "cephalo/model/pass_memory.h"
@@ -21,41 +22,48 @@ struct WantedRows {
   dim_t position = 0;
 };
 
-// Experiments that begin alike on their way through the layers. Those that have been changed alike
-// so far are one run; where their changes begin to differ, it branches. What a change adds to the
-// stream is added to what the run has without it, so branching never shows in the bits.
+// Experiments that begin in one layer on their way through the rest. Those that have been changed
+// alike so far are one run; where their changes begin to differ, it parts. What a change adds to
+// the stream is added to what the run has without it, so parting never shows in the bits. Runs
+// begin at rows of their own: everything but attention goes over the rows of all.
 class ExperimentWalk {
  public:
   ExperimentWalk(const KeptPass& text, const SweepOptions& options, const Beginning& beginning,
                  const WantedRows& wanted);
 
-  bool reaches() const { return first_ < end_; }  // false: nothing that is read changes
-  dim_t rows_each() const { return end_ - first_; }
-  std::size_t bytes_each() const;  // memory that one more experiment needs
+  dim_t rows_of_one(const Changes& changes) const { return end_ - first_row(changes); }
+  std::size_t bytes_of_row() const;
   // Room for so many, until `memory` is begun again.
-  void reserve(dim_t experiments, PassMemory& memory);
+  void reserve(dim_t rows, PassMemory& memory);
 
-  // Of at most as many as reserved -> rows(), a sequence for each, and normed():
-  // [batch · tokens, d_model], after the last norm
+  // Of no more rows than reserved, each experiment with at least one -> runs(), one for each, and
+  // normed(): [rows, d_model], after the last norm
   void run(std::span<const Changes* const> experiments);
-  const StepRows& rows() const { return rows_; }
+  const RunLayout& runs() const { return runs_; }
   TensorView normed() const { return used(normed_); }
 
  private:
+  // Neighbouring runs with the same rows of the text: a batch.
+  struct Batch {
+    dim_t begin, end;
+    dim_t count() const { return end - begin; }
+  };
+  std::vector<Batch> batches() const;
+
   void enter(dim_t layer);
   void attention(dim_t layer);
   void patch_streams(dim_t layer);
-  QkvHeads project(dim_t layer);
-  QkvHeads project_single(dim_t layer);
-  QkvHeads project_narrow();
-  void widen(const MutableTensorView& rows, const TensorView& kept) const;
+  void project(dim_t layer);
+  void widen(dim_t layer);
+  void project_narrow();
   void narrow(const MutableTensorView& rows) const;
-  void attend(dim_t layer, const QkvHeads& heads);
-  void change_runs(dim_t layer, const QkvHeads& heads);
-  void add_kept_changes(dim_t layer, const Changes& changes, const MutableTensorView& x) const;
-  void add_changes(dim_t layer, const Changes& changes, const QkvHeads& heads, dim_t run,
-                   const MutableTensorView& x) const;
-  void add_change(dim_t layer, const HeadChange& change, HeadRun run,
+  void set_narrow();
+  QkvHeads heads(const Batch& batch) const;
+  void attend(dim_t layer, const Batch& batch);
+  void change_runs(dim_t layer);
+  void add_kept_changes(dim_t layer, dim_t run) const;
+  void add_changes(dim_t layer, dim_t run, dim_t from) const;
+  void add_change(dim_t layer, const HeadChange& change, HeadRun head, dim_t run,
                   const MutableTensorView& x) const;
   void mlp(dim_t layer);
 
@@ -63,9 +71,15 @@ class ExperimentWalk {
   void part(const std::vector<dim_t>& from, std::initializer_list<MutableTensorView> rows);
 
   const Changes& changes(dim_t run) const { return branches_.changes(run); }
-  MutableTensorView used(const MutableTensorView& t) const { return t.slice(0, 0, rows_.rows()); }
+  const RunRows& at(const RunLayout& runs, dim_t run) const {
+    return runs[static_cast<std::size_t>(run)];
+  }
+  MutableTensorView used(const MutableTensorView& t) const { return t.slice(0, 0, rows_of(runs_)); }
+  // Rows of neighbouring runs.
+  static MutableTensorView of(const MutableTensorView& t, const RunLayout& runs,
+                              const Batch& batch);
   MutableTensorView of(const MutableTensorView& t, dim_t run) const {
-    return t.slice(0, run * rows_.tokens, (run + 1) * rows_.tokens);
+    return of(t, runs_, {run, run + 1});
   }
 
   const KeptPass& text_;
@@ -74,15 +88,17 @@ class ExperimentWalk {
   const SweepOptions& options_;
   Beginning beginning_;
   WantedRows wanted_;
-  dim_t first_;
-  dim_t end_;
+  dim_t end_;  // rows from it on are not computed
 
   Branches branches_;
-  StepRows rows_;     // a sequence for each run
-  bool single_;       // rows are `first` alone; the others are as kept
-  TensorView added_;  // what x still lacks
-  MutableTensorView x_, normed_, y_, context_, qkv_, hidden_;
-  MutableTensorView earlier_context_, lse_, earlier_lse_;  // where the first row is not that of all
+  RunLayout runs_;      // rows of every run
+  RunLayout keys_;      // before they part: rows whose keys it has
+  RunLayout contexts_;  // and rows that attend, which may be fewer
+  bool single_;         // rows are the first alone; the others are as kept
+  bool halves_;         // k and v are in kv_, q in q_; otherwise all are in qkv_
+  TensorView added_;    // what x still lacks
+  MutableTensorView x_, normed_, y_, context_, qkv_, kv_, q_, hidden_;
+  MutableTensorView earlier_context_, lse_, earlier_lse_;  // where runs do not begin at the first
 };
 
 }  // namespace cephalo

@@ -66,7 +66,7 @@ const Measured& Readout::unchanged() {
     const dim_t first = measures_.losses ? 0 : position_;
     const dim_t end = measures_.losses ? text_.tokens() : position_ + 1;
     const Tensor normed = normed_text(first, end);
-    read(normed, {1, end - first, first}, std::span(&measured, 1));
+    read(normed, {{.at = 0, .tokens = end - first, .first = first}}, std::span(&measured, 1));
     unchanged_ = std::move(measured);
   }
   return *unchanged_;
@@ -80,27 +80,29 @@ Tensor Readout::normed_text(dim_t begin, dim_t end) const {
   return normed;
 }
 
-void Readout::read(const TensorView& normed, const StepRows& rows, std::span<Measured> to) {
-  const dim_t at = position_ - rows.first;
-  if (wants_position() && (at < 0 || at >= rows.tokens)) {
-    std::fill(to.begin(), to.end(), unchanged());
-  } else if (wants_position()) {
-    Tensor chosen = Tensor::empty({rows.batch, normed.dim(1)}, normed.dtype());
-    for (dim_t b = 0; b < rows.batch; ++b) {
-      ops::copy(normed[b * rows.tokens + at], chosen.mutable_view()[b]);
+void Readout::read(const TensorView& normed, const RunLayout& runs, std::span<Measured> to) {
+  std::vector<Measured*> reached;
+  Tensor chosen = Tensor::empty({std::ssize(runs), normed.dim(1)}, normed.dtype());
+  for (std::size_t r = 0; wants_position() && r < runs.size(); ++r) {
+    const dim_t at = position_ - runs[r].first;
+    if (at < 0 || at >= runs[r].tokens) {
+      to[r] = unchanged();
+    } else {
+      ops::copy(normed[runs[r].at + at], chosen.mutable_view()[std::ssize(reached)]);
+      reached.push_back(&to[r]);
     }
-    read_position(chosen, to);
   }
-  if (measures_.losses) read_losses(normed, rows, to);
+  if (!reached.empty()) read_position(chosen.slice(0, 0, std::ssize(reached)), reached);
+  if (measures_.losses) read_losses(normed, runs, to);
 }
 
-// normed: [batch, d_model]
-void Readout::read_position(const TensorView& normed, std::span<Measured> to) {
+// normed: [runs, d_model]
+void Readout::read_position(const TensorView& normed, const std::vector<Measured*>& to) {
   if (chosen_) {
     Tensor logits = Tensor::empty({normed.dim(0), chosen_->width()}, normed.dtype());
     ops::linear(*chosen_, normed, logits);
-    for (std::size_t b = 0; b < to.size(); ++b) {
-      to[b].logits = numbers_of(logits[static_cast<dim_t>(b)]);
+    for (std::size_t r = 0; r < to.size(); ++r) {
+      to[r]->logits = numbers_of(logits[static_cast<dim_t>(r)]);
     }
   }
   if (!measures_.rank && !measures_.divergence && measures_.top == 0) return;
@@ -108,8 +110,8 @@ void Readout::read_position(const TensorView& normed, std::span<Measured> to) {
     const dim_t end = std::min(begin + kLogitRows, normed.dim(0));
     Tensor logits = Tensor::empty({end - begin, text_.options().vocab_size}, normed.dtype());
     steps_.logits(normed.slice(0, begin, end), logits);
-    for (dim_t b = begin; b < end; ++b) {
-      read_logits(logits[b - begin], to[static_cast<std::size_t>(b)]);
+    for (dim_t r = begin; r < end; ++r) {
+      read_logits(logits[r - begin], *to[static_cast<std::size_t>(r)]);
     }
   }
 }
@@ -123,19 +125,22 @@ void Readout::read_logits(const TensorView& logits, Measured& to) const {
 }
 
 // Rows that are not there foretell what they foretold.
-void Readout::read_losses(const TensorView& normed, const StepRows& rows, std::span<Measured> to) {
+void Readout::read_losses(const TensorView& normed, const RunLayout& runs, std::span<Measured> to) {
   const std::vector<std::int64_t>& ids = text_.ids();
-  std::vector<std::int64_t> targets(static_cast<std::size_t>(rows.rows()), kNoTarget);
-  for (dim_t n = 0; n < rows.rows(); ++n) {
-    const auto next = static_cast<std::size_t>(rows.first + n % rows.tokens + 1);
-    if (next < ids.size()) targets[static_cast<std::size_t>(n)] = ids[next];
+  std::vector<std::int64_t> targets;
+  for (const RunRows& run : runs) {
+    for (dim_t next = run.first + 1; next <= run.first + run.tokens; ++next) {
+      const bool foretells = next < std::ssize(ids);
+      targets.push_back(foretells ? ids[static_cast<std::size_t>(next)] : kNoTarget);
+    }
   }
-  Tensor losses = Tensor::empty({rows.rows()}, DType::f64);
+  const dim_t rows = rows_of(runs);
+  Tensor losses = Tensor::empty({rows}, DType::f64);
   if (logits_.numel() == 0) {
     logits_ = Tensor::empty({kLogitRows, text_.options().vocab_size}, normed.dtype());
   }
-  for (dim_t begin = 0; begin < rows.rows(); begin += kLogitRows) {
-    const dim_t end = std::min(begin + kLogitRows, rows.rows());
+  for (dim_t begin = 0; begin < rows; begin += kLogitRows) {
+    const dim_t end = std::min(begin + kLogitRows, rows);
     const MutableTensorView logits = logits_.mutable_view().slice(0, 0, end - begin);
     steps_.logits(normed.slice(0, begin, end), logits);
     ops::cross_entropy({.logits = logits,
@@ -145,17 +150,17 @@ void Readout::read_losses(const TensorView& normed, const StepRows& rows, std::s
                         .losses = losses.mutable_view().slice(0, begin, end),
                         .dlogits = {}});
   }
-  const dim_t last = std::min(rows.first + rows.tokens, std::ssize(ids) - 1);
-  const bool is_whole = rows.first == 0 && last == std::ssize(ids) - 1;
-  for (dim_t b = 0; b < rows.batch; ++b) {
-    std::vector<double>& all = to[static_cast<std::size_t>(b)].losses;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const RunRows& run = runs[r];
+    const dim_t last = std::min(run.first + run.tokens, std::ssize(ids) - 1);
+    const bool is_whole = run.first == 0 && last == std::ssize(ids) - 1;
     if (is_whole) {
-      all.resize(ids.size() - 1);
+      to[r].losses.resize(ids.size() - 1);
     } else {
-      all = unchanged().losses;
+      to[r].losses = unchanged().losses;
     }
-    std::copy_n(losses.data_as<double>() + b * rows.tokens, std::max<dim_t>(last - rows.first, 0),
-                all.begin() + rows.first);
+    std::copy_n(losses.data_as<double>() + run.at, std::max<dim_t>(last - run.first, 0),
+                to[r].losses.begin() + run.first);
   }
 }
 

@@ -3,10 +3,12 @@
 // Inside the library only.
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "cephalo/effects/kept_pass.h"
 #include "cephalo/effects/measure.h"
 #include "cephalo/effects/next_token.h"
+#include "cephalo/effects/run_rows.h"
 #include "cephalo/model/model_steps.h"
 
 namespace cephalo {
@@ -20,16 +22,15 @@ class Readout {
   dim_t position() const { return position_; }
   const Measured& unchanged();  // of the text as it is
 
-  // normed: [batch · tokens, d_model]; rows that are not there are as in the text -> one for each
-  // sequence
-  void read(const TensorView& normed, const StepRows& rows, std::span<Measured> to);
+  // normed: [rows, d_model]; rows that a run does not have are as in the text
+  void read(const TensorView& normed, const RunLayout& runs, std::span<Measured> to);
 
  private:
   bool wants_position() const;
   Tensor normed_text(dim_t begin, dim_t end) const;
-  void read_position(const TensorView& normed, std::span<Measured> to);
+  void read_position(const TensorView& normed, const std::vector<Measured*>& to);
   void read_logits(const TensorView& logits, Measured& to) const;
-  void read_losses(const TensorView& normed, const StepRows& rows, std::span<Measured> to);
+  void read_losses(const TensorView& normed, const RunLayout& runs, std::span<Measured> to);
 
   const KeptPass& text_;
   const ModelSteps& steps_;

@@ -65,8 +65,8 @@ class Sweep {
       : text_(text),
         experiments_(experiments),
         options_(options),
-        wanted_all_(measures.losses),
         readout_(text, measures),
+        wanted_{.all = measures.losses, .position = readout_.position()},
         results_(experiments.size()),
         done_(experiments.size(), false) {
     for (const Changes& changes : experiments) {
@@ -76,7 +76,7 @@ class Sweep {
   }
 
   std::vector<Measured> run() {
-    bool goes_on = true;
+    bool goes_on = finish_unchanged();
     for (const Group& group : groups()) {
       if (goes_on) goes_on = run_group(group);
     }
@@ -85,13 +85,24 @@ class Sweep {
   }
 
  private:
+  // Those that change nothing, or nothing that is read.
+  bool finish_unchanged() {
+    std::vector<std::size_t> members;
+    for (std::size_t n = 0; n < experiments_.size(); ++n) {
+      const Changes& changes = experiments_[n];
+      const bool reaches = wanted_.all || first_row(changes) <= wanted_.position;
+      if (!reaches || changes_nothing(text_, changes, options_.patch_from)) members.push_back(n);
+    }
+    if (members.empty()) return true;
+    return finish(members, std::vector<Measured>(members.size(), readout_.unchanged()));
+  }
+
   std::vector<Group> groups() const {
     std::vector<Group> groups;
     std::map<Beginning, std::size_t> found;
     for (std::size_t n = 0; n < experiments_.size(); ++n) {
-      const Changes& changes = experiments_[n];
-      const bool idle = changes_nothing(text_, changes, options_.patch_from);
-      const Beginning beginning = idle ? unchanged() : beginning_of(changes);
+      if (done_[n]) continue;
+      const Beginning beginning = beginning_of(experiments_[n]);
       const auto [at, is_new] = found.try_emplace(beginning, groups.size());
       if (is_new) groups.push_back({beginning, {}});
       groups[at->second].members.push_back(n);
@@ -99,35 +110,37 @@ class Sweep {
     return groups;
   }
 
-  // After the last row.
-  Beginning unchanged() const { return {.layer = 0, .first = text_.tokens()}; }
-
   bool run_group(const Group& group) {
-    ExperimentWalk walk(text_, options_, group.beginning,
-                        {.all = wanted_all_, .position = readout_.position()});
-    if (!walk.reaches())
-      return finish(group.members,
-                    std::vector<Measured>(group.members.size(), readout_.unchanged()));
-    const std::size_t most = most_together(walk, group.members.size());
-    walk.reserve(static_cast<dim_t>(most), memory_);
-    for (std::size_t begin = 0; begin < group.members.size(); begin += most) {
-      const std::size_t count = std::min(most, group.members.size() - begin);
-      const std::span members = std::span(group.members).subspan(begin, count);
+    ExperimentWalk walk(text_, options_, group.beginning, wanted_);
+    for (std::size_t begin = 0; begin < group.members.size();) {
+      const std::span members = members_together(walk, std::span(group.members).subspan(begin));
       std::vector<const Changes*> together;
-      for (const std::size_t n : members) together.push_back(&experiments_[n]);
+      dim_t rows = 0;
+      for (const std::size_t n : members) {
+        together.push_back(&experiments_[n]);
+        rows += walk.rows_of_one(experiments_[n]);
+      }
+      walk.reserve(rows, memory_);
       walk.run(together);
-      std::vector<Measured> measured(count);
-      readout_.read(walk.normed(), walk.rows(), measured);
+      std::vector<Measured> measured(members.size());
+      readout_.read(walk.normed(), walk.runs(), measured);
       if (!finish(members, std::move(measured))) return false;
+      begin += members.size();
     }
     return true;
   }
 
-  std::size_t most_together(const ExperimentWalk& walk, std::size_t members) const {
-    const std::size_t by_memory = options_.memory / walk.bytes_each();
-    const auto by_rows =
-        static_cast<std::size_t>(std::max<dim_t>(1, kRowsTogether / walk.rows_each()));
-    return std::clamp<std::size_t>(std::min(by_memory, by_rows), 1, members);
+  // As many from the first on as go together.
+  std::span<const std::size_t> members_together(const ExperimentWalk& walk,
+                                                std::span<const std::size_t> members) const {
+    const auto by_memory = static_cast<dim_t>(options_.memory / walk.bytes_of_row());
+    const dim_t most = std::min(by_memory, kRowsTogether);
+    std::size_t count = 0;
+    for (dim_t rows = 0; count < members.size(); ++count) {
+      rows += walk.rows_of_one(experiments_[members[count]]);
+      if (count > 0 && rows > most) break;
+    }
+    return members.first(count);
   }
 
   bool finish(std::span<const std::size_t> members, std::vector<Measured> measured) {
@@ -144,8 +157,8 @@ class Sweep {
   const KeptPass& text_;
   std::span<const Changes> experiments_;
   const SweepOptions& options_;
-  bool wanted_all_;
   Readout readout_;
+  WantedRows wanted_;
   PassMemory memory_;  // of all walks
   std::vector<Measured> results_;
   std::vector<bool> done_;

@@ -128,13 +128,6 @@ std::optional<RowRotation> rotation_of(const GptOptions& o,
   return rotation;
 }
 
-void linear_rotated(const PackedLinear& weight, const TensorView& x, const MutableTensorView& out,
-                    const std::optional<RowRotation>& rotation) {
-  if (!rotation) return ops::linear(weight, x, out);
-  const Rotation turn = rotation->rotation();
-  ops::linear(weight, x, out, Epilogue::rotate(turn));
-}
-
 }  // namespace
 
 void ModelSteps::rotate(const QkvHeads& heads, const StepRows& rows) const {
@@ -142,21 +135,26 @@ void ModelSteps::rotate(const QkvHeads& heads, const StepRows& rows) const {
   if (rotation) ops::rotate(rotation->rotation());
 }
 
+void ModelSteps::rotate(const MutableTensorView& heads, const StepRows& rows) const {
+  const std::optional<RowRotation> rotation = rotation_of(options(), {heads}, rows);
+  if (rotation) ops::rotate(rotation->rotation());
+}
+
 void ModelSteps::project_rotated(dim_t layer, const TensorView& normed,
                                  const MutableTensorView& qkv, const StepRows& rows) const {
   const QkvHeads turned = heads(qkv, rows);
-  linear_rotated(layers_[static_cast<std::size_t>(layer)].qkv, normed, qkv,
-                 rotation_of(options(), {turned.q, turned.k}, rows));
+  const std::optional<RowRotation> rotation = rotation_of(options(), {turned.q, turned.k}, rows);
+  if (!rotation) return project(layer, normed, qkv);
+  const Rotation turn = rotation->rotation();
+  ops::linear(layers_[static_cast<std::size_t>(layer)].qkv, normed, qkv, Epilogue::rotate(turn));
 }
 
-void ModelSteps::project_last_kv(const TensorView& normed, const MutableTensorView& kv,
-                                 const StepRows& rows) const {
-  linear_rotated(*last_kv_, normed, kv, rotation_of(options(), {kv_heads(kv, rows.batch).k}, rows));
+void ModelSteps::project_last_kv(const TensorView& normed, const MutableTensorView& kv) const {
+  ops::linear(*last_kv_, normed, kv);
 }
 
-void ModelSteps::project_last_q(const TensorView& normed, const MutableTensorView& q,
-                                const StepRows& rows) const {
-  linear_rotated(*last_q_, normed, q, rotation_of(options(), {query_heads(q, rows.batch)}, rows));
+void ModelSteps::project_last_q(const TensorView& normed, const MutableTensorView& q) const {
+  ops::linear(*last_q_, normed, q);
 }
 
 void ModelSteps::attend(const TensorView& q, const TensorView& k, const TensorView& v,

@@ -70,17 +70,17 @@ class ModelSteps {
   QkvHeads heads(const MutableTensorView& qkv, const StepRows& rows) const;
   // q and k in place, by their positions; nothing where the model has no rotary.
   void rotate(const QkvHeads& heads, const StepRows& rows) const;
+  // The same of q or k alone: [batch, heads, tokens, head_dim].
+  void rotate(const MutableTensorView& heads, const StepRows& rows) const;
   // project and rotate in one, as Gpt does it
   void project_rotated(dim_t layer, const TensorView& normed, const MutableTensorView& qkv,
                        const StepRows& rows) const;
 
   // The last layer in halves, for walks that want few rows of it: all keys and values, some
-  // queries. normed: [rows, d_model] -> kv: [rows, 2 · kv_width], k rotated
-  void project_last_kv(const TensorView& normed, const MutableTensorView& kv,
-                       const StepRows& rows) const;
-  // normed: [rows, d_model] -> q: [rows, d_model], rotated
-  void project_last_q(const TensorView& normed, const MutableTensorView& q,
-                      const StepRows& rows) const;
+  // queries. normed: [rows, d_model] -> kv: [rows, 2 · kv_width], q: [rows, d_model], both before
+  // rotary
+  void project_last_kv(const TensorView& normed, const MutableTensorView& kv) const;
+  void project_last_q(const TensorView& normed, const MutableTensorView& q) const;
   // Heads of rows of width d_model, q or a context, and of rows of width 2 · kv_width.
   MutableTensorView query_heads(const MutableTensorView& rows, dim_t batch) const;
   KvHeads kv_heads(const MutableTensorView& rows, dim_t batch) const;

@@ -112,6 +112,7 @@ TEST_F(PatchingTest, what_was_not_done_is_not_a_number) {
   const KeptPass clean(model_, clean_ids_);
   const KeptPass corrupt(clean.steps(), corrupt_ids_);
   SweepOptions options;
+  options.memory = 0;  // one at a time
   options.progress = [](std::size_t done, std::size_t all) {
     EXPECT_EQ(all, 3U * 4U + 3U * 12U);
     return done <= 12 + 4;  // until position 4 is done, and equal tokens after it

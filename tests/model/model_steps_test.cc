@@ -138,12 +138,14 @@ TEST_P(ModelStepsTest, the_last_layer_in_halves_has_the_bits_of_the_whole) {
   Tensor kv = Tensor::empty({rows.rows(), 2 * o.kv_width()});
   Tensor q = Tensor::empty({2, o.d_model});
   steps.project_rotated(1, normed, qkv, rows);
-  steps.project_last_kv(normed, kv, rows);
+  steps.project_last_kv(normed, kv);
+  steps.rotate(steps.kv_heads(kv, 2).k, rows);
   EXPECT_TRUE(same_bits(kv, qkv.slice(1, o.d_model, steps.qkv_width())));
   // The fifth row of each sequence.
   const TensorView fifth(normed.data_as<float>() + 4 * o.d_model, DType::f32, {2, o.d_model},
                          {11 * o.d_model, 1});
-  steps.project_last_q(fifth, q, {.batch = 2, .tokens = 1, .first = 11});
+  steps.project_last_q(fifth, q);
+  steps.rotate(steps.query_heads(q, 2), {.batch = 2, .tokens = 1, .first = 11});
   for (dim_t b = 0; b < 2; ++b) {
     EXPECT_TRUE(same_bits(q[b], qkv[b * 11 + 4].slice(0, 0, o.d_model))) << b;
   }
