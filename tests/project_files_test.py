@@ -26,6 +26,12 @@ class ProjectFiles(unittest.TestCase):
         self.assertEqual(json.loads(read("packaging/vcpkg/vcpkg.json"))["license"], "MIT")
         self.assertIn('license = "MIT"', read("packaging/conan/conanfile.py"))
 
+    def test_every_file_of_the_package_is_installed(self):
+        listed = re.search(r"set\(python_files ([^)]*)\)", read("python/CMakeLists.txt"))[1].split()
+        package = ROOT / "python/cephalo"
+        files = [str(path.relative_to(package)) for path in package.rglob("*.py")] + ["py.typed"]
+        self.assertEqual(sorted(listed), sorted(files))
+
     def test_commands_of_make_exist(self):
         targets = set(re.findall(r"(?m)^([a-z-]+):.*## ", read("Makefile")))
         for name in ("CONTRIBUTING.md", "SECURITY.md", "docs/trust.md", ".github/workflows/test.yml"):
