@@ -7,6 +7,8 @@ from . import _cephalo
 from ._html import STYLE, escape, save_page
 from ._look_text import _builtin
 
+_OF_FILES = ' xmlns="http://www.w3.org/2000/svg"'  # a page knows what svg is, and names no address
+
 
 class Report:
     """What an experiment found; shows itself as a picture or as text.
@@ -40,7 +42,8 @@ class Report:
         return self._page.text()
 
     def _repr_html_(self):
-        return (f'<div style="{STYLE}">{self.picture().svg()}<details><summary>as text</summary>'
+        drawn = self.picture().svg().replace(_OF_FILES, "", 1)
+        return (f'<div style="{STYLE}">{drawn}<details><summary>as text</summary>'
                 f"<pre>{escape(self)}</pre></details></div>")
 
 
