@@ -140,6 +140,7 @@ docs: build ## run every command in README.md and docs/ and write its output the
 	@$(BUILD)/cli/cephalo trace --svg docs/split.svg --force
 	@$(BUILD)/cli/cephalo look "$(DEMO_TEXT)" --svg docs/heads.svg --force
 	@$(BUILD)/cli/cephalo look "$(DEMO_TEXT)" --layer 3 --head 1 --svg docs/head.svg --force
+	@$(BUILD)/cli/cephalo look "$(DEMO_TEXT)" --effects --svg docs/effects.svg --force
 	@PYTHONPATH=$(BUILD)/python .venv/bin/python tools/run_notebooks.py docs/*.ipynb
 
 docs-site: ## build/site/index.html: all documents, the APIs, a search; tried out in Chromium

@@ -47,12 +47,13 @@ class Source {
   dim_t last_;
 };
 
+// The rest of the sentence, with its comma or colon.
 std::string how(const EffectsReport& report, const HeadInfluence& head) {
   const double raises = -head.logit_change;
   // Its own part may point the other way, or be the smaller one.
   if (head.direct / raises < kMostlyDirect) {
     std::string words =
-        format_text("through later parts of the model ({:+.1f} directly)", head.direct);
+        format_text(", through later parts of the model ({:+.1f} directly)", head.direct);
     const HeadReport& seen = report.look.at(head.place);
     for (const LabelScore& label : seen.labels) {
       if (label.label == HeadLabel::sink) continue;
@@ -63,15 +64,15 @@ std::string how(const EffectsReport& report, const HeadInfluence& head) {
   const Source source(report.look, head);
   const bool one = head.source_direct / head.direct >= kOneSource;
   if (!one) {
-    return format_text("it reads from several tokens, most from {} ({:+.1f})", source.in_words(),
+    return format_text(": it reads from several tokens, most from {} ({:+.1f})", source.in_words(),
                        head.source_direct);
   }
   const bool copies = source.id(head.source) == report.predicted.token.id && raises > 0.0;
   if (copies && source.follows_the_same()) {
-    return format_text("it copies what followed {} before", source.piece(source.last()));
+    return format_text(": it copies what followed {} before", source.piece(source.last()));
   }
-  if (copies) return format_text("it copies {}", source.numbered());
-  return format_text("it reads that from {}", source.in_words());
+  if (copies) return format_text(": it copies {}", source.numbered());
+  return format_text(": it reads that from {}", source.in_words());
 }
 
 }  // namespace
@@ -93,7 +94,7 @@ HeadInfluence influence_of(const EffectsReport& report, const HeadPlace& place,
       report.look.recording->weights(place.layer, {.heads = {place.head}, .rows = {last}})
           .at({0, 0, head.source});
   head.words =
-      format_text("layer {} head {} {} {} by {:.1f}: {}", place.layer, place.head,
+      format_text("layer {} head {} {} {} by {:.1f}{}", place.layer, place.head,
                   logit_change < 0.0 ? "raises" : "lowers", in_quotes(report.predicted.token.piece),
                   std::abs(logit_change), how(report, head));
   return head;

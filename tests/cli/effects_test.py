@@ -119,14 +119,14 @@ class Words(Effects):
     def test_five_heads_in_words(self):
         out = self.words("look", REPEATS, "--effects")
         self.assertIn('The likeliest next token is " Rabbit"', out)
-        found = re.findall(r'layer (\d) head (\d) (raises|lowers) " Rabbit" by (\d+\.\d):', out)
+        found = re.findall(r'layer (\d) head (\d) (raises|lowers) " Rabbit" by (\d+\.\d)[:,]', out)
         self.assertEqual(len(found), 5)
         sizes = [float(size) for *_, size in found]
         self.assertEqual(sizes, sorted(sizes, reverse=True))
         # The induction heads of this model copy, and say so; its previous-token head only feeds them.
         self.assertRegex(out, r'layer 3 head [01] raises " Rabbit" by \d\.\d: it copies what followed " Peter" '
                               r'before')
-        self.assertRegex(out, r'layer 2 head 3 raises " Rabbit" by \d\.\d: through later parts of the model '
+        self.assertRegex(out, r'layer 2 head 3 raises " Rabbit" by \d\.\d, through later parts of the model '
                               r'\([+-]\d\.\d directly\); it looks at the token before')
 
     def test_the_kind_is_said(self):
