@@ -107,11 +107,16 @@ std::string usage_message(Command program, const Wish& wish) {
   return text;
 }
 
+// What every process that mpirun started would say.
+int complain_once(const Complaint& complaint) {
+  return launch_of_this_process().rank > 0 ? complaint.status : complain(complaint);
+}
+
 // What is wrong, and where the right words are.
 int complain_of_usage(Command program, const std::string& message) {
   std::string words = "cephalo";
   for (const Command& verb : chosen_verbs(program)) words += " " + verb.name();
-  return complain({format_text("{}; see {} --help", message, words), kBadUsage});
+  return complain_once({format_text("{}; see {} --help", message, words), kBadUsage});
 }
 
 // Help, and help for a command that there is not: the general help would hide that.
@@ -187,8 +192,6 @@ int main(int argc, char** argv) {
   try {
     return cephalo::cli::run(argc, argv);
   } catch (...) {
-    const cephalo::cli::Complaint complaint = cephalo::cli::complaint_of_current_exception();
-    // What every process says is said once.
-    return cephalo::launch_of_this_process().rank > 0 ? complaint.status : complain(complaint);
+    return cephalo::cli::complain_once(cephalo::cli::complaint_of_current_exception());
   }
 }
