@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "cephalo/view/head_json.h"
 #include "cephalo/view/report_json.h"
 
 namespace cephalo {
@@ -47,14 +48,14 @@ Json weights_of(const LookReport& report, const HeadPlace& place) {
   return rows;
 }
 
+}  // namespace
+
 Json head_json(const HeadReport& head) {
   return {{"layer", head.layer},
           {"head", head.head},
           {"labels", labels_of(head)},
           {"metrics", metrics_of(head)}};
 }
-
-}  // namespace
 
 std::string to_json(const LookReport& report, const std::vector<HeadPlace>& with_weights) {
   Json json = report_head("cephalo.look/1", report.model, report.recording->model(), report.tokens,

@@ -6,15 +6,10 @@
 #include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/model/gpt.h"
+#include "cephalo/view/predictions.h"
 
 #pragma GCC visibility push(default)
 namespace cephalo {
-
-// A token that may come next.
-struct Prediction {
-  std::int64_t id;
-  double probability;
-};
 
 // One text's pass through a model, kept so that you can ask later what any head looked at: q, k, v
 // and lse of every layer, linear in tokens. No matrix of weights is stored, and what is stored
