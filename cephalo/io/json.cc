@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <istream>
+#include <cstddef>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <streambuf>
 #include <utility>
 #include <vector>
 
@@ -103,27 +102,32 @@ class JsonCounter {
 
 // A part of a file as the parser takes it: in blocks, and only what stands before a byte that is
 // refused. The error comes when the parser asks for that byte, so mistakes before it come first.
-class BoundedText : public std::streambuf {
+class BoundedText {
  public:
   BoundedText(const InputFile& file, std::int64_t begin, std::int64_t bytes, std::string name,
               const JsonLimits& limits)
       : file_(file), at_(begin), end_(begin + bytes), name_(std::move(name)), counter_(limits) {}
 
- protected:
-  int_type underflow() override {
+  bool ended() { return next_ == good_ && !read_block(); }
+  char next() const { return *next_; }
+  void advance() { ++next_; }
+
+ private:
+  // False at the end of the text.
+  bool read_block() {
     if (!refusal_.empty()) throw Error(Error::Kind::value, refusal_);
-    if (at_ == end_) return traits_type::eof();
+    if (at_ == end_) return false;
     constexpr std::int64_t kBlock = 1 << 16;
     block_.resize(static_cast<std::size_t>(std::min(kBlock, end_ - at_)));
     file_.read(at_, block_.data(), std::ssize(block_));
     const std::size_t good = count_good();
     at_ += std::ssize(block_);
     if (good == 0) throw Error(Error::Kind::value, refusal_);
-    setg(block_.data(), block_.data(), block_.data() + good);
-    return traits_type::to_int_type(block_.front());
+    next_ = block_.data();
+    good_ = next_ + good;
+    return true;
   }
 
- private:
   // Bytes of the block before the first one that is refused.
   std::size_t count_good() {
     for (std::size_t k = 0; k < block_.size(); ++k) {
@@ -142,7 +146,34 @@ class BoundedText : public std::streambuf {
   const std::string name_;
   JsonCounter counter_;
   std::vector<char> block_;
+  const char* next_ = nullptr;
+  const char* good_ = nullptr;  // where what may be taken of the block ends
   std::string refusal_;
+};
+
+// The same as the parser wants it: without a text, where every text ends. A stream would bring
+// locales along.
+class TextIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = char;
+
+  TextIterator() = default;
+  explicit TextIterator(BoundedText& text) : text_(&text) {}
+
+  char operator*() const { return text_->next(); }
+  TextIterator& operator++() {
+    text_->advance();
+    return *this;
+  }
+  bool operator==(const TextIterator& end) const { return end.text_ == text_ || text_->ended(); }
+  bool operator!=(const TextIterator& end) const { return !(*this == end); }
+
+ private:
+  BoundedText* text_ = nullptr;
 };
 
 InputFile as_file(std::string_view text, const std::string& name) {
@@ -317,9 +348,8 @@ void read_json(const InputFile& file, std::int64_t begin, std::int64_t bytes,
                const std::string& name, const JsonLimits& limits, JsonEvents& events) {
   check_bytes(bytes, name, limits);
   BoundedText text(file, begin, bytes, name, limits);
-  std::istream stream(&text);
   Forwarder forwarder(events);
-  if (nlohmann::json::sax_parse(stream, &forwarder)) return;
+  if (nlohmann::json::sax_parse(TextIterator(text), TextIterator(), &forwarder)) return;
   fail(Error::Kind::value, kNotJson, name,
        begin + static_cast<std::int64_t>(forwarder.failed_at()));
 }
