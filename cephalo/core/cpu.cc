@@ -33,6 +33,8 @@ std::vector<Isa> detect() {
   return found;
 #elif defined(__aarch64__)
   return {Isa::scalar, Isa::neon};
+#elif defined(CEPHALO_ENGINE)
+  return {Isa::wasm};  // see kernels/cpu/dispatch.h
 #elif defined(__wasm_simd128__)
   return {Isa::scalar, Isa::wasm};
 #else
@@ -125,6 +127,9 @@ Isa current_isa(DType dtype) {
 }
 
 std::int64_t physical_memory() {
+#if defined(__EMSCRIPTEN__)
+  return std::int64_t{1} << 32;  // what 32 bits reach: it grows as it is asked for
+#endif
   static const std::int64_t bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) *
                                     static_cast<std::int64_t>(sysconf(_SC_PAGESIZE));
   return bytes;

@@ -18,6 +18,10 @@
 #define CEPHALO_FOR_ISA(isa, function) \
   ((isa) == Isa::neon ? &N_NEON::function : &N_SCALAR::function)
 #define CEPHALO_FOR_ISA_F64(isa, function) CEPHALO_FOR_ISA(isa, function)
+#elif HWY_ARCH_WASM && defined(CEPHALO_ENGINE)
+// A page's engine has one instruction set: float32 by scalars would only make it larger.
+#define CEPHALO_FOR_ISA(isa, function) (static_cast<void>(isa), &N_WASM::function)
+#define CEPHALO_FOR_ISA_F64(isa, function) (static_cast<void>(isa), &N_SCALAR::function)
 #elif HWY_ARCH_WASM && (HWY_TARGETS & HWY_WASM)
 #define CEPHALO_FOR_ISA(isa, function) \
   ((isa) == Isa::wasm ? &N_WASM::function : &N_SCALAR::function)

@@ -1,0 +1,11 @@
+# What makes the page's engine small, and its build short. The build is MinSizeRel, the kernels alone
+# are made for speed.
+get_target_property(engine_files cephalo_objects SOURCES)
+list(FILTER engine_files EXCLUDE REGEX "cephalo/(train|learn|effects|world|attention/ring)/|cephalo/c_api|(font|page)_files?[.]cc|io/base64[.]cc|cephalo/view/(colour|columns|font|head_trace.*|head_picture|page|picture|picture_svg|pixels|png|report_page|report_picture|split_.*|terminal)[.]cc")
+set_target_properties(cephalo_objects PROPERTIES SOURCES "${engine_files}")
+target_compile_definitions(cephalo_objects PRIVATE CEPHALO_ENGINE)
+list(FILTER engine_files INCLUDE REGEX "^cephalo/kernels/cpu/")
+set_source_files_properties(${engine_files} PROPERTIES COMPILE_OPTIONS -O2)
+# Without it fmt asks std::locale for the separator of thousands, and brings 80 KB along.
+set_source_files_properties(cephalo/core/format.cc PROPERTIES
+                            COMPILE_DEFINITIONS "FMT_STATIC_THOUSANDS_SEPARATOR=','")
