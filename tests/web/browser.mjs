@@ -1,0 +1,77 @@
+// Chromium with a page that the program wrote, opened from a file as a person would.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { program, require } from './bundle.mjs';
+
+const { chromium } = require('playwright-core');
+export const rabbit = 'Peter Rabbit met Jemima. Peter Rabbit met Jemima. Peter';
+const slow = 240_000; // for a machine that is busy with other things
+
+const folder = mkdtempSync(join(tmpdir(), 'cephalo-page-'));
+let written = 0;
+
+export function writePage(text, ...flags) {
+  const path = join(folder, `page${written++}.html`);
+  execFileSync(program, ['page', '-o', path, ...flags, '--', text]);
+  return path;
+}
+
+export const look = (text, ...flags) =>
+  JSON.parse(execFileSync(program, ['look', '--json', ...flags, '--', text], { maxBuffer: 1 << 28 }));
+
+let browser;
+export async function launch() {
+  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', timeout: slow,
+                                    args: process.getuid() === 0 ? ['--no-sandbox'] : [] });
+}
+export const close = () => browser.close();
+
+// A window with the page in it. Whatever it asks for, complains of or is refused is kept.
+export async function open(path, hash = '', options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(slow);
+  const seen = { requests: [], complaints: [] };
+  page.on('request', (request) => seen.requests.push(request.url()));
+  page.on('console', (message) => ['error', 'warning'].includes(message.type()) && seen.complaints.push(message.text()));
+  page.on('pageerror', (error) => seen.complaints.push(error.message));
+  await page.goto(pathToFileURL(path).href + hash, { waitUntil: 'commit' });
+  await page.waitForFunction(() => window.cephalo?.state.run || window.cephalo?.state.error);
+  await settle(page);
+  return Object.assign(page, { seen });
+}
+
+// Until what was asked for is drawn.
+export async function settle(page) {
+  await page.waitForFunction(() => {
+    const { state } = window.cephalo;
+    const asks = !state.steps && !state.over && !state.error && (state.tab === 'steps' || state.neuron);
+    return (state.error || state.run?.text === state.text) && !asks;
+  });
+  await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+}
+
+export const state = (page) => page.evaluate(() => {
+  const { data, run, steps, sizes, ...rest } = window.cephalo.state;
+  return rest;
+});
+export const measured = (page) => page.evaluate(() => window.cephalo.measured);
+
+export const text = (page, selector) => page.textContent(selector);
+
+// Milliseconds against their limit. CEPHALO_TIMES=report says them only: for a busy machine.
+export function within(name, value, limit) {
+  console.log(`${name}: ${value.toFixed(0)} ms, at most ${limit}`);
+  if (process.env.CEPHALO_TIMES !== 'report') assert.ok(value <= limit, `${name} took ${value} ms`);
+}
+
+export function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)];
+}
+
+export const htmlOf = (path) => readFileSync(path, 'utf8');

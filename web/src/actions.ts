@@ -1,0 +1,102 @@
+// What a person can do. Views call these; each is one change of the state.
+import { choice, openingHead } from './select.ts';
+import type { Cell, State, Store, Tab } from './state.ts';
+import type { Label } from './types.ts';
+import { labels } from './words.ts';
+
+export type Actions = ReturnType<typeof makeActions>;
+
+export function makeActions(store: Store) {
+  const state = (): State => store.state;
+  const headCount = () => state().sizes!.num_layers * state().sizes!.num_heads;
+
+  function goTo(index: number): void {
+    const { num_heads } = state().sizes!;
+    const at = (index + headCount()) % headCount();
+    store.update({ layer: Math.floor(at / num_heads), head: at % num_heads, over: null, why: null,
+                   steps: null });
+  }
+  const indexNow = () => state().layer * state().sizes!.num_heads + state().head;
+
+  return {
+    type: (text: string) => store.update({ text, hover: null, lock: null }),
+    tryText(text: string) {
+      store.update({ text, hover: null, lock: null, filter: null, why: null, over: null });
+    },
+    chooseHead: goTo,
+    moveHead: (by: number) => goTo(indexNow() + by),
+    moveLayer: (by: number) => goTo(indexNow() + by * state().sizes!.num_heads),
+    chooseLayer(layer: number) { // on a phone: the same head of another layer
+      goTo(layer * state().sizes!.num_heads + state().head);
+    },
+    overLayer(layer: number) {
+      const s = state();
+      const same = s.over !== null && s.layer === layer;
+      store.update({ layer, over: same ? null : 'mean', why: null, neuron: false,
+                     tab: s.tab === 'steps' ? 'matrix' : s.tab });
+    },
+    setOver: (over: 'mean' | 'max') => store.update({ over }),
+    setTab: (tab: Tab) => store.update({ tab, popover: null }),
+    setStep: (step: number) => store.update({ tab: 'steps', over: null, step: Math.max(0, Math.min(6, step)) }),
+    moveStep(by: number) {
+      const s = state();
+      const step = s.tab === 'steps' ? s.step + by : s.step;
+      store.update({ tab: 'steps', over: null, step: Math.max(0, Math.min(6, step)) });
+    },
+    hover(cell: Cell | null) {
+      const before = state().hover;
+      if (state().lock || (before?.query === cell?.query && before?.key === cell?.key)) return;
+      store.update({ hover: cell });
+    },
+    lock(cell: Cell) {
+      const before = state().lock;
+      const same = before?.query === cell.query && before?.key === cell.key;
+      store.update({ lock: same ? null : cell, hover: null });
+    },
+    lockChosen() {
+      const { query, key } = choice(state());
+      store.update({ lock: { query, key }, hover: null });
+    },
+    // A cell of the matrix: locked, and where its number comes from is opened.
+    openCell(cell: Cell) {
+      const before = state().lock;
+      const same = before?.query === cell.query && before?.key === cell.key;
+      const seen = cell.key !== null && cell.key <= cell.query;
+      store.update({ lock: same ? null : { query: cell.query, key: seen ? cell.key : null },
+                     hover: null, neuron: !same && seen && !state().over ? true : state().neuron });
+    },
+    moveToken(by: number, byKey: number) {
+      const s = state();
+      const count = s.run!.tokens.length;
+      const { query, key } = choice(s);
+      const to = Math.max(0, Math.min(count - 1, query + by));
+      const exact = byKey !== 0 || (s.lock?.key ?? null) !== null;
+      store.update({ lock: { query: to, key: exact ? Math.max(0, Math.min(to, key + byKey)) : null },
+                     hover: null });
+    },
+    free() {
+      const s = state();
+      if (s.popover) store.update({ popover: null });
+      else store.update({ lock: null, hover: null, sheet: false });
+    },
+    setFilter(label: Label) {
+      const s = state();
+      if (s.filter === label) return store.update({ filter: null });
+      const scored = s.run!.heads.map((head, index) => ({
+        index, score: head.labels.find((l) => l.label === label)?.score ?? -1 }));
+      scored.sort((a, b) => b.score - a.score);
+      store.update({ filter: labels.includes(label) ? label : null });
+      if (scored[0] && scored[0].score >= 0) goTo(scored[0].index);
+    },
+    setWhy: (why: Label) => store.update({ why: state().why === why ? null : why, tab: 'matrix' }),
+    setScale: (scale: State['scale']) => store.update({ scale }),
+    setByValue: (byValue: boolean) => store.update({ byValue }),
+    toggleNeuron: () => store.update({ neuron: !state().neuron }),
+    togglePopover: () => store.update({ popover: state().popover ? null : 'display' }),
+    toggleSheet: () => store.update({ sheet: !state().sheet }),
+    setTheme: (theme: State['theme']) => store.update({ theme }),
+    openDialog: (dialog: State['dialog']) => store.update({ dialog, popover: null }),
+    toast: (toast: string | null) => store.update({ toast }),
+    openingHead: () => store.update({ ...openingHead(state().run!), over: null }),
+  };
+}

@@ -1,0 +1,36 @@
+// The data that the program wrote into the page, in elements that no browser runs.
+import type { PageData } from './types.ts';
+
+declare global {
+  interface Uint8ArrayConstructor {
+    fromBase64?(text: string): Uint8Array;
+  }
+}
+
+// Where a browser has no fromBase64: in pieces, so that no string is longer than one may be.
+function fromBase64(text: string): Uint8Array {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;
+  const out = new Uint8Array((text.length / 4) * 3 - padding);
+  const piece = 1 << 16; // a multiple of four
+  for (let at = 0, to = 0; at < text.length; at += piece) {
+    const bytes = atob(text.slice(at, at + piece));
+    for (let n = 0; n < bytes.length; ++n) out[to++] = bytes.charCodeAt(n);
+  }
+  return out;
+}
+
+// The element is emptied: the page keeps one copy of its data.
+export function block(id: string): Uint8Array {
+  const element = document.getElementById(id);
+  if (!element) throw new Error(`this page lacks its part ‘${id}’: it was not saved whole`);
+  const bytes = fromBase64(element.textContent!.trim());
+  element.textContent = '';
+  return bytes;
+}
+
+export function pageData(): PageData {
+  const element = document.getElementById('page-data');
+  if (!element) throw new Error('this page lacks its data: it was not saved whole');
+  return JSON.parse(element.textContent!) as PageData;
+}

@@ -1,0 +1,47 @@
+import workerCode from 'worker:code';
+import { Host, type Answer, type Request } from './host.ts';
+
+// Without `id`: the client counts.
+type Wish = { kind: 'run'; text: string } | { kind: 'steps'; layer: number; head: number };
+
+// The engine as the page sees it: in a worker made of a blob, and where that is forbidden in the
+// page itself.
+export class Client {
+  private send: (request: Request) => void;
+  private count = 0;
+  inWorker = true;
+
+  constructor(private readonly answered: (answer: Answer) => void) {
+    try {
+      const address = URL.createObjectURL(new Blob([workerCode], { type: 'text/javascript' }));
+      const worker = new Worker(address);
+      worker.onmessage = (event: MessageEvent<Answer>) => this.answered(event.data);
+      const waiting: Request[] = [];
+      worker.onerror = () => this.moveHere(waiting);
+      this.send = (request) => {
+        if (this.inWorker && request.kind === 'load') waiting.push(request);
+        worker.postMessage(request);
+      };
+    } catch {
+      this.send = () => {};
+      this.moveHere([]);
+    }
+  }
+
+  load(request: Request & { kind: 'load' }): void {
+    this.send(request);
+  }
+
+  ask(wish: Wish): number {
+    const id = ++this.count;
+    this.send({ ...wish, id } as Request);
+    return id;
+  }
+
+  private moveHere(waiting: Request[]): void {
+    this.inWorker = false;
+    const host = new Host((answer) => this.answered(answer));
+    this.send = (request) => void host.receive(request);
+    for (const request of waiting) this.send(request);
+  }
+}

@@ -1,0 +1,121 @@
+import type { Run, Sizes, Step } from '../types.ts';
+import { Engine, type ModelFiles } from './module.ts';
+
+// What the page asks of the engine, and what comes back. `id` grows with every request.
+export type Request =
+  | { kind: 'load'; engine: Uint8Array; files: ModelFiles; probe: number[] | null }
+  | { kind: 'run'; id: number; text: string }
+  | { kind: 'steps'; id: number; layer: number; head: number };
+
+export type Answer =
+  | { kind: 'loaded'; sizes: Sizes }
+  | { kind: 'run'; id: number; run: Run; bytes: number }
+  | { kind: 'steps'; id: number; layer: number; head: number; steps: Step[] }
+  | { kind: 'error'; id: number; message: string };
+
+export type Post = (answer: Answer, transfer: Transferable[]) => void;
+
+const shownPredictions = 5;
+
+// Lets messages that came in the meantime be received.
+function turn(): Promise<void> {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}
+
+async function inflate(bytes: Uint8Array): Promise<ArrayBuffer> {
+  const stream = new Blob([bytes as BlobPart]).stream()
+    .pipeThrough(new DecompressionStream('deflate-raw'));
+  return new Response(stream).arrayBuffer();
+}
+
+// The engine behind messages: in a worker, or where there is none in the page itself. Of texts that
+// come while one is being run only the last is run, and it does not wait: a pass is left between
+// two layers.
+export class Host {
+  private engine: Engine | null = null;
+  private wanted: { id: number; text: string } | null = null;
+  private busy = false;
+
+  constructor(private readonly post: Post) {}
+
+  async receive(request: Request): Promise<void> {
+    try {
+      if (request.kind === 'load') {
+        await this.load(request);
+      } else if (request.kind === 'run') {
+        this.wanted = request;
+        await this.runWanted();
+      } else if (this.engine) {
+        const { id, layer, head } = request;
+        const steps = this.engine.steps(layer, head);
+        this.post({ kind: 'steps', id, layer, head, steps }, steps.map((s) => s.values.buffer));
+      }
+    } catch (error) {
+      const id = request.kind === 'load' ? 0 : request.id;
+      this.post({ kind: 'error', id, message: messageOf(error) }, []);
+    }
+  }
+
+  private async load(request: Request & { kind: 'load' }): Promise<void> {
+    const engine = await Engine.create(await inflate(request.engine));
+    engine.load(request.files);
+    if (request.probe) engine.probe(request.probe);
+    this.engine = engine;
+    this.post({ kind: 'loaded', sizes: engine.sizes }, []);
+    await this.runWanted();
+  }
+
+  private async runWanted(): Promise<void> {
+    if (this.busy || !this.engine) return;
+    this.busy = true;
+    try {
+      while (this.wanted) {
+        const { id, text } = this.wanted;
+        const run = await this.run(this.engine, id, text);
+        if (!run) continue;
+        this.wanted = null;
+        this.post({ kind: 'run', id, run, bytes: this.engine.bytes },
+                  [run.weights.buffer, run.norms.buffer]);
+      }
+    } catch (error) {
+      const id = this.wanted?.id ?? 0;
+      this.wanted = null;
+      this.post({ kind: 'error', id, message: messageOf(error) }, []);
+    } finally {
+      this.busy = false;
+    }
+  }
+
+  // null: another text was asked for in the meantime
+  private async run(engine: Engine, id: number, text: string): Promise<Run | null> {
+    const begun = performance.now();
+    const tokens = engine.tokenize(text);
+    engine.start(tokens.map((token) => token.id));
+    while (engine.advance() > 0) {
+      await turn();
+      if (this.wanted?.id !== id) return null;
+    }
+    const { num_layers, num_heads } = engine.sizes;
+    const count = tokens.length;
+    const weights = new Float32Array(num_layers * num_heads * count * count);
+    const norms = new Float32Array(num_layers * num_heads * count);
+    for (let layer = 0; layer < num_layers; ++layer) {
+      weights.set(engine.weights(layer, -1, 0, count), layer * num_heads * count * count);
+      norms.set(engine.valueNorms(layer), layer * num_heads * count);
+    }
+    const { heads, predictions } = engine.report(shownPredictions);
+    return { text, tokens, heads, predictions, weights, norms,
+             milliseconds: performance.now() - begun };
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,148 @@
+import type { Prediction, Head, Sizes, Step, Token } from '../types.ts';
+import { wasi } from './wasi.ts';
+
+export interface ModelFiles {
+  name: string;
+  config: Uint8Array;
+  parameters: Uint8Array;
+  vocab: Uint8Array;
+  merges: Uint8Array;
+}
+
+interface Exports {
+  memory: WebAssembly.Memory;
+  _initialize?(): void;
+  engine_alloc(bytes: number): number;
+  engine_free(at: number): void;
+  engine_error(): number;
+  engine_text(): number;
+  engine_text_bytes(): number;
+  engine_numbers(): number;
+  engine_numbers_count(): number;
+  engine_load(files: number): number;
+  engine_probe(scores: number, heads: number): number;
+  engine_tokenize(text: number, bytes: number): number;
+  engine_start(ids: number, count: number): number;
+  engine_advance(): number;
+  engine_report(top: number): number;
+  engine_weights(layer: number, head: number, row: number, rows: number): number;
+  engine_value_norms(layer: number): number;
+  engine_steps(layer: number, head: number): number;
+}
+
+// web/engine/engine.cc, called with what JavaScript has: texts, arrays, exceptions.
+export class Engine {
+  sizes!: Sizes;
+  private constructor(private readonly wasm: Exports) {}
+
+  static async create(module: BufferSource): Promise<Engine> {
+    let exports: Exports | undefined;
+    const imports = wasi(() => exports!.memory.buffer);
+    const made = await WebAssembly.instantiate(module, imports);
+    exports = made.instance.exports as unknown as Exports;
+    exports._initialize?.();
+    return new Engine(exports);
+  }
+
+  get bytes(): number {
+    return this.wasm.memory.buffer.byteLength;
+  }
+
+  load(files: ModelFiles): void {
+    const parts = [new TextEncoder().encode(files.name), files.config, files.parameters,
+                   files.vocab, files.merges];
+    const places = parts.map((part) => this.put(part));
+    const table = new Uint32Array(parts.flatMap((part, n) => [places[n]!, part.length]));
+    try {
+      this.with(new Uint8Array(table.buffer), (at) => this.check(this.wasm.engine_load(at)));
+    } finally {
+      for (const place of places) this.wasm.engine_free(place);
+    }
+    this.sizes = JSON.parse(this.text()) as Sizes;
+  }
+
+  // scores: value, rows and uniform of duplicate, then of induction, of every head
+  probe(scores: number[]): void {
+    const numbers = new Float64Array(scores);
+    this.with(new Uint8Array(numbers.buffer),
+              (at) => this.check(this.wasm.engine_probe(at, numbers.length / 6)));
+  }
+
+  tokenize(text: string): Token[] {
+    const bytes = new TextEncoder().encode(text);
+    this.with(bytes, (at) => this.check(this.wasm.engine_tokenize(at, bytes.length)));
+    return JSON.parse(this.text()) as Token[];
+  }
+
+  start(ids: number[]): void {
+    const numbers = new Int32Array(ids);
+    this.with(new Uint8Array(numbers.buffer),
+              (at) => this.check(this.wasm.engine_start(at, ids.length)));
+  }
+
+  // How many layers are left.
+  advance(): number {
+    return this.check(this.wasm.engine_advance());
+  }
+
+  report(top: number): { heads: Head[]; predictions: Prediction[] } {
+    this.check(this.wasm.engine_report(top));
+    return JSON.parse(this.text());
+  }
+
+  // [num_heads, rows, tokens], or of one head [rows, tokens]
+  weights(layer: number, head: number, row: number, rows: number): Float32Array {
+    this.check(this.wasm.engine_weights(layer, head, row, rows));
+    return this.numbers();
+  }
+
+  valueNorms(layer: number): Float32Array {
+    this.check(this.wasm.engine_value_norms(layer));
+    return this.numbers();
+  }
+
+  steps(layer: number, head: number): Step[] {
+    this.check(this.wasm.engine_steps(layer, head));
+    const described = JSON.parse(this.text()) as (Step & { offset: number })[];
+    const numbers = this.numbers();
+    return described.map(({ offset, ...step }) => {
+      const count = step.head_shape.reduce((product, size) => product * size, 1);
+      return { ...step, values: numbers.slice(offset, offset + count) };
+    });
+  }
+
+  private put(bytes: Uint8Array): number {
+    const at = this.wasm.engine_alloc(Math.max(bytes.length, 1));
+    if (at === 0) throw new Error('the browser has no more memory for this');
+    new Uint8Array(this.wasm.memory.buffer).set(bytes, at);
+    return at;
+  }
+
+  private with(bytes: Uint8Array, use: (at: number) => void): void {
+    const at = this.put(bytes);
+    try {
+      use(at);
+    } finally {
+      this.wasm.engine_free(at);
+    }
+  }
+
+  private check(status: number): number {
+    if (status >= 0) return status;
+    const memory = new Uint8Array(this.wasm.memory.buffer);
+    const begin = this.wasm.engine_error();
+    const end = memory.indexOf(0, begin);
+    throw new Error(new TextDecoder().decode(memory.slice(begin, end)));
+  }
+
+  private text(): string {
+    const begin = this.wasm.engine_text();
+    return new TextDecoder().decode(
+      new Uint8Array(this.wasm.memory.buffer, begin, this.wasm.engine_text_bytes()));
+  }
+
+  private numbers(): Float32Array {
+    return new Float32Array(this.wasm.memory.buffer, this.wasm.engine_numbers(),
+                            this.wasm.engine_numbers_count()).slice();
+  }
+}

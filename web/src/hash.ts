@@ -1,0 +1,68 @@
+// A view as an address: everything that a link must bring back, in location.hash.
+import type { State, Tab } from './state.ts';
+import type { Label } from './types.ts';
+import { labels } from './words.ts';
+
+const tabs: Tab[] = ['matrix', 'lines', 'steps'];
+
+export function toHash(s: State): string {
+  const out = new URLSearchParams();
+  if (s.text !== s.data.text) out.set('text', s.text);
+  out.set('head', `${s.layer}.${s.over ?? s.head}`);
+  if (s.tab !== 'matrix') out.set('tab', s.tab);
+  if (s.tab === 'steps') out.set('step', String(s.step));
+  if (s.lock) out.set('lock', s.lock.key === null ? `${s.lock.query}` : `${s.lock.query}.${s.lock.key}`);
+  if (s.scale !== 'fixed') out.set('colour', s.scale);
+  if (s.byValue) out.set('by', 'value');
+  if (s.filter) out.set('kind', s.filter);
+  if (s.why) out.set('why', s.why);
+  if (s.neuron) out.set('neuron', '1');
+  if (s.theme) out.set('theme', s.theme);
+  return `#${out}`;
+}
+
+const whole = (text: string | undefined): number | null =>
+  text !== undefined && /^\d{1,6}$/.test(text) ? Number(text) : null;
+const oneOf = <T extends string>(text: string | null, all: readonly T[]): T | null =>
+  all.find((each) => each === text) ?? null;
+
+// What a link says; whatever it does not say is as in a new page. Nonsense is left out. `head` is
+// missing where the page is to choose.
+export function fromHash(hash: string, text: string): Partial<State> & { headGiven: boolean } {
+  const from = new URLSearchParams(hash.replace(/^#/, ''));
+  const [layer, head] = (from.get('head') ?? '').split('.');
+  const over = oneOf(head ?? null, ['mean', 'max'] as const);
+  const [query, key] = (from.get('lock') ?? '').split('.');
+  const lockedQuery = whole(query);
+  const headGiven = whole(layer) !== null && (over !== null || whole(head) !== null);
+  return {
+    headGiven,
+    text: from.get('text') ?? text,
+    ...(headGiven ? { layer: whole(layer)!, head: whole(head) ?? 0 } : {}),
+    over: headGiven ? over : null,
+    tab: oneOf(from.get('tab'), tabs) ?? 'matrix',
+    step: Math.min(whole(from.get('step') ?? undefined) ?? 4, 6),
+    lock: lockedQuery === null ? null : { query: lockedQuery, key: whole(key) },
+    scale: oneOf(from.get('colour'), ['row', 'log'] as const) ?? 'fixed',
+    byValue: from.get('by') === 'value',
+    filter: oneOf<Label>(from.get('kind'), labels),
+    why: oneOf<Label>(from.get('why'), labels),
+    neuron: from.has('neuron'),
+    theme: oneOf(from.get('theme'), ['light', 'dark'] as const),
+  };
+}
+
+// A link may name what another text or model does not have.
+export function within(s: State): Partial<State> {
+  if (!s.run || !s.sizes) return {};
+  const count = s.run.tokens.length;
+  const lock = s.lock && s.lock.query < count
+    ? { query: s.lock.query, key: s.lock.key !== null && s.lock.key <= s.lock.query ? s.lock.key : null }
+    : null;
+  return {
+    layer: Math.min(s.layer, s.sizes.num_layers - 1),
+    head: Math.min(s.head, s.sizes.num_heads - 1),
+    lock,
+    hover: null,
+  };
+}

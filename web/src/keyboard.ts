@@ -1,0 +1,62 @@
+// Everything without a mouse. In each group of controls one is a Tab stop, and arrows move within.
+import type { Actions } from './actions.ts';
+import type { Store } from './state.ts';
+
+const arrows: Record<string, [number, number]> = {
+  ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
+};
+
+// Focus follows what was chosen, once it is drawn.
+function focusOn(selector: string): void {
+  requestAnimationFrame(() => document.querySelector<HTMLElement>(selector)?.focus());
+}
+
+function moveByArrow(a: Actions, key: string): boolean {
+  const move = arrows[key];
+  const at = document.activeElement;
+  if (!move || !at) return false;
+  const [down, right] = move;
+  if (at.closest('.hrows')) {
+    if (down) a.moveLayer(down);
+    else a.moveHead(right);
+    focusOn('.hc[tabindex="0"]');
+  } else if (at.closest('[role=tablist]')) {
+    const tabs = [...at.closest('[role=tablist]')!.querySelectorAll<HTMLButtonElement>('[role=tab]:not([disabled])')];
+    const to = tabs[(tabs.indexOf(at as HTMLButtonElement) + (down || right) + tabs.length) % tabs.length]!;
+    to.click();
+    to.focus();
+  } else if (at.closest('.chips')) {
+    a.moveToken(down || right, 0);
+    focusOn('.chip[tabindex="0"]');
+  } else {
+    a.moveToken(down, right);
+  }
+  return true;
+}
+
+export function listenToKeys(store: Store, a: Actions): void {
+  const keys: Record<string, () => void> = {
+    Escape: () => a.free(),
+    '[': () => a.moveHead(-1),
+    ']': () => a.moveHead(1),
+    '{': () => a.moveLayer(-1),
+    '}': () => a.moveLayer(1),
+    ',': () => a.moveStep(-1),
+    '.': () => a.moveStep(1),
+    '/': () => document.querySelector<HTMLTextAreaElement>('#text')!.select(),
+    '?': () => a.openDialog('help'),
+  };
+  document.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || store.state.dialog) return;
+    const target = event.target as HTMLElement;
+    if (target.tagName === 'TEXTAREA') {
+      if (event.key === 'Escape') target.blur();
+      return;
+    }
+    if (!store.state.run || !store.state.sizes) return;
+    if (event.key === 'Enter' && target.id === 'grid') a.lockChosen();
+    else if (keys[event.key]) keys[event.key]!();
+    else if (target.closest('.dims, .scroll') || !moveByArrow(a, event.key)) return;
+    event.preventDefault();
+  });
+}

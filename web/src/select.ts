@@ -1,0 +1,150 @@
+// What follows from the state: the matrix that is shown, the chosen token and key, their ranks.
+import type { State } from './state.ts';
+import type { Head, Label, Run } from './types.ts';
+import { textOf } from './tokens.ts';
+
+const matrices = new WeakMap<Run, Map<string, Float32Array>>();
+
+function remembered(run: Run, name: string, make: () => Float32Array): Float32Array {
+  let known = matrices.get(run);
+  if (!known) matrices.set(run, (known = new Map()));
+  let found = known.get(name);
+  if (!found) known.set(name, (found = make()));
+  return found;
+}
+
+
+// A view, not a copy: [tokens, tokens]
+export function headWeights(run: Run, index: number): Float32Array {
+  const size = run.tokens.length ** 2;
+  return run.weights.subarray(index * size, (index + 1) * size);
+}
+
+// A[i][j] · norm_j with rows that add up to 1: resting places that move nothing fade.
+export function valueWeighted(run: Run, index: number): Float32Array {
+  return remembered(run, `value ${index}`, () => {
+    const count = run.tokens.length;
+    const out = Float32Array.from(headWeights(run, index));
+    for (let i = 0; i < count; ++i) {
+      let sum = 0;
+      for (let j = 0; j <= i; ++j) sum += out[i * count + j]! *= run.norms[index * count + j]!;
+      for (let j = 0; j <= i && sum > 0; ++j) out[i * count + j]! /= sum;
+    }
+    return out;
+  });
+}
+
+function overLayer(run: Run, layer: number, numHeads: number, kind: 'mean' | 'max',
+                   byValue: boolean): Float32Array {
+  return remembered(run, `${kind} ${layer} ${byValue}`, () => {
+    const out = new Float32Array(run.tokens.length ** 2);
+    for (let h = 0; h < numHeads; ++h) {
+      const of = byValue ? valueWeighted(run, layer * numHeads + h)
+                         : headWeights(run, layer * numHeads + h);
+      for (let n = 0; n < out.length; ++n) {
+        out[n] = kind === 'max' ? Math.max(out[n]!, of[n]!) : out[n]! + of[n]! / numHeads;
+      }
+    }
+    return out;
+  });
+}
+
+export const headIndex = (s: State) => s.layer * s.sizes!.num_heads + s.head;
+export const chosenHead = (s: State): Head => s.run!.heads[headIndex(s)]!;
+
+// What the centre shows: [tokens, tokens]
+export function shownWeights(s: State): Float32Array {
+  const run = s.run!;
+  if (s.over) return overLayer(run, s.layer, s.sizes!.num_heads, s.over, s.byValue);
+  return s.byValue ? valueWeighted(run, headIndex(s)) : headWeights(run, headIndex(s));
+}
+
+export function thumbnailWeights(s: State, index: number): Float32Array {
+  return s.byValue ? valueWeighted(s.run!, index) : headWeights(s.run!, index);
+}
+
+// The token that looks and the key that is looked at: under the pointer, locked, or the last token.
+export function choice(s: State): { query: number; key: number } {
+  const count = s.run!.tokens.length;
+  const cell = s.hover ?? s.lock;
+  const query = Math.min(cell?.query ?? count - 1, count - 1);
+  const row = rowOf(s, query);
+  const key = cell?.key;
+  if (key !== null && key !== undefined && key <= query) return { query, key };
+  let best = 0;
+  for (let j = 1; j <= query; ++j) if (row[j]! > row[best]!) best = j;
+  return { query, key: best };
+}
+
+export function rowOf(s: State, query: number): Float32Array {
+  const count = s.run!.tokens.length;
+  return shownWeights(s).subarray(query * count, (query + 1) * count);
+}
+
+// Keys that a token sees, the one with most weight first.
+export function ranked(s: State, query: number): number[] {
+  const row = rowOf(s, query);
+  return Array.from({ length: query + 1 }, (_, j) => j).sort((a, b) => row[b]! - row[a]! || a - b);
+}
+
+// exp of the entropy of a row: over how many keys it is spread
+export function spread(row: Float32Array, visible: number): number {
+  let entropy = 0;
+  for (let j = 0; j < visible; ++j) if (row[j]! > 0) entropy -= row[j]! * Math.log(row[j]!);
+  return Math.exp(entropy);
+}
+
+// How much of what the chosen head adds comes from the first token.
+export function firstTokenShare(s: State): number {
+  const count = s.run!.tokens.length;
+  if (count < 2) return 0;
+  const moved = valueWeighted(s.run!, headIndex(s));
+  let sum = 0;
+  for (let i = 1; i < count; ++i) sum += moved[i * count]!;
+  return sum / (count - 1);
+}
+
+// Does a label's score count the weight of query i on key j?
+export function counts(run: Run, label: Label, i: number, j: number): boolean {
+  const id = (n: number) => run.tokens[n]!.id;
+  if (i < 1 || j > i) return false;
+  switch (label) {
+    case 'previous': return j === i - 1;
+    case 'induction': return j >= 1 && j < i && id(j - 1) === id(i);
+    case 'duplicate': return j < i && id(j) === id(i);
+    case 'sink': return j === 0;
+    case 'current': return j === i;
+    case 'diffuse': return false;
+  }
+}
+
+// The head that is open first tells a story: of those with a label, the one whose last token looks
+// most at copies of the predicted token (from 0.3 on); else the clearest previous-token head; else
+// the one with the highest score.
+export function openingHead(run: Run): { layer: number; head: number } {
+  const count = run.tokens.length;
+  const next = run.predictions[0] ? textOf(run.predictions[0].piece).trim() : '';
+  const best = (scoreOf: (head: Head, index: number) => number, least: number) => {
+    let found: Head | null = null;
+    let most = least;
+    run.heads.forEach((head, index) => {
+      const score = scoreOf(head, index);
+      if (score > most || (score === most && !found)) [found, most] = [head, score];
+    });
+    return found as Head | null;
+  };
+  const onCopies = (head: Head, index: number) => {
+    if (head.labels.length === 0) return 0;
+    const weights = headWeights(run, index);
+    let sum = 0;
+    for (let j = 1; j < count; ++j) {
+      if (textOf(run.tokens[j]!.piece).trim() === next) sum += weights[(count - 1) * count + j]!;
+    }
+    return sum;
+  };
+  const labelled = (label: Label | null) => (head: Head) =>
+    Math.max(0, ...head.labels.filter((l) => !label || l.label === label).map((l) => l.score));
+  const chosen = best(onCopies, 0.3) ?? best(labelled('previous'), 0.01) ?? best(labelled(null), 0);
+  return chosen ? { layer: chosen.layer, head: chosen.head } : { layer: 0, head: 0 };
+}
+

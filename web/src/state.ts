@@ -1,0 +1,71 @@
+import type { Label, PageData, Run, Sizes, Steps } from './types.ts';
+
+export type Tab = 'matrix' | 'lines' | 'steps';
+export type Scale = 'fixed' | 'row' | 'log';
+export type Theme = 'light' | 'dark';
+
+export interface Cell {
+  query: number;
+  key: number | null; // null: the key it looks at most
+}
+
+// All there is to know; views are functions of it.
+export interface State {
+  data: PageData;
+  sizes: Sizes | null; // null: the engine is not there yet
+  text: string; // in the field
+  run: Run | null; // what was made of the last text that could be run
+  steps: Steps | null; // of the chosen head
+  error: string | null;
+  layer: number;
+  head: number;
+  over: 'mean' | 'max' | null; // all heads of the layer instead of one
+  tab: Tab;
+  step: number;
+  lock: Cell | null;
+  hover: Cell | null;
+  scale: Scale;
+  byValue: boolean;
+  filter: Label | null;
+  why: Label | null; // outlines the cells that count for it
+  neuron: boolean; // "Where … comes from" is open
+  theme: Theme | null; // null: as the system
+  systemDark: boolean;
+  sheet: boolean; // on a phone: the inspector is up
+  popover: 'display' | null;
+  dialog: 'help' | 'table' | null;
+  toast: string | null;
+  view: { width: number; height: number }; // room for the picture of the head
+  windowWidth: number;
+}
+
+export function initialState(data: PageData): State {
+  return {
+    data, sizes: null, text: data.text, run: null, steps: null, error: null,
+    layer: 0, head: 0, over: null, tab: 'matrix', step: 4, lock: null, hover: null,
+    scale: 'fixed', byValue: false, filter: null, why: null, neuron: false,
+    theme: null, systemDark: false, sheet: false, popover: null, dialog: null, toast: null,
+    view: { width: 0, height: 0 }, windowWidth: 0,
+  };
+}
+
+export const isDark = (s: State) => (s.theme ? s.theme === 'dark' : s.systemDark);
+export const isPhone = (s: State) => s.windowWidth <= 900;
+
+type Listener = (state: State, before: State) => void;
+
+// The one place where the state changes.
+export class Store {
+  private listeners: Listener[] = [];
+  constructor(public state: State) {}
+
+  subscribe(listener: Listener): void {
+    this.listeners.push(listener);
+  }
+
+  update(change: Partial<State>): void {
+    const before = this.state;
+    this.state = { ...before, ...change };
+    for (const listener of this.listeners) listener(this.state, before);
+  }
+}

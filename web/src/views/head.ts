@@ -1,0 +1,120 @@
+// The chosen head: headline, labels, tabs and the view that is open.
+import type { Actions } from '../actions.ts';
+import { context } from '../canvas.ts';
+import { css, signColour, weightColour } from '../colour.ts';
+import { h, type Node_ } from '../dom.ts';
+import { score } from '../format.ts';
+import { chosenHead, counts, shownWeights } from '../select.ts';
+import { isDark, isPhone, type State, type Tab } from '../state.ts';
+import { letter, sayHead } from '../words.ts';
+import { icon } from './icons.ts';
+import { lines } from './lines.ts';
+import { cellSize, matrix } from './matrix.ts';
+import { parts, steps } from './steps.ts';
+
+const tabs: [Tab, string][] = [['matrix', 'Matrix'], ['lines', 'Lines'], ['steps', 'Steps']];
+
+function heading(s: State, a: Actions): Node_[] {
+  const { headline, sentence } = sayHead(s);
+  const found = s.over ? [] : chosenHead(s).labels;
+  return [
+    h('div', { class: 'hd1' },
+      h('button', { class: 'nav', 'aria-label': 'Previous head', title: 'Previous head  [', onclick: () => a.moveHead(-1) }, icon('before')),
+      h('span', { class: 'nm' }, `Layer ${s.layer} · ${s.over ? `${s.sizes!.num_heads} heads` : `Head ${s.head}`}`),
+      h('button', { class: 'nav', 'aria-label': 'Next head', title: 'Next head  ]', onclick: () => a.moveHead(1) }, icon('after')),
+      h('span', { class: 'grow' }),
+      s.over && h('span', { class: 'seg', role: 'group', 'aria-label': 'Over the heads of the layer' }, (['mean', 'max'] as const).map((kind) =>
+        h('button', { 'aria-pressed': String(s.over === kind), onclick: () => a.setOver(kind) }, kind))),
+      found.map((l) => h('button', { class: 'pill', 'data-why': l.label, 'aria-pressed': String(s.why === l.label),
+                                     title: 'Outline the cells that count', onclick: () => a.setWhy(l.label) },
+        h('span', { class: 'bd', 'aria-hidden': 'true' }, letter[l.label]),
+        h('span', { class: found.length > 1 ? 'pn' : '' }, l.label), ' ', h('b', null, score(l.score))))),
+    h('h1', { class: 'say', id: 'headline' }, headline),
+    h('p', { class: 'sub', id: 'sentence' }, sentence),
+  ];
+}
+
+function tabBar(s: State, a: Actions): Node_ {
+  return h('div', { class: 'tabs' },
+    h('div', { role: 'tablist', 'aria-label': 'Views of this head', class: 'tablist' }, tabs.map(([tab, name]) =>
+      h('button', { role: 'tab', id: `tab-${tab}`, 'aria-selected': String(s.tab === tab), 'aria-controls': 'view',
+                    tabindex: s.tab === tab ? 0 : -1, disabled: s.over !== null && tab === 'steps',
+                    onclick: () => a.setTab(tab) }, name))),
+    h('span', { class: 'grow' }),
+    h('button', { class: 'tb', 'aria-expanded': String(s.popover === 'display'), id: 'display',
+                  onclick: () => a.togglePopover() }, 'Display'));
+}
+
+function popover(s: State, a: Actions): Node_ | null {
+  if (s.popover !== 'display') return null;
+  const option = (on: boolean, name: string, choose: () => void) =>
+    h('button', { 'aria-pressed': String(on), onclick: choose }, name);
+  return h('div', { class: 'pop', role: 'group', 'aria-label': 'Display' },
+    h('div', null, 'Colour', h('span', { class: 'seg' },
+      option(s.scale === 'fixed', '0–1', () => a.setScale('fixed')),
+      option(s.scale === 'row', 'row max', () => a.setScale('row')),
+      option(s.scale === 'log', 'log', () => a.setScale('log')))),
+    h('div', null, 'Weigh by value', h('span', { class: 'seg' },
+      option(!s.byValue, 'off', () => a.setByValue(false)), option(s.byValue, 'on', () => a.setByValue(true)))),
+    h('p', { class: 'note' }, 'By value: a weight counts as much as it moves the output. Resting places fade.'));
+}
+
+function matrixTab(s: State, a: Actions): Node_ {
+  const count = s.run!.tokens.length;
+  const weights = shownWeights(s);
+  const dark = isDark(s);
+  const largest = s.scale === 'row' ? Array.from({ length: count }, (_, i) =>
+    weights.subarray(i * count, i * count + i + 1).reduce((m, v) => Math.max(m, v), 0)) : [];
+  const share = (w: number, i: number) => s.scale === 'row' ? w / (largest[i]! || 1)
+    : s.scale === 'log' ? Math.max(0, 1 + Math.log10(Math.max(w, 1e-4)) / 4) : w;
+  const labelWidth = isPhone(s) ? 70 : 78;
+  const cell = cellSize(s, { width: s.view.width - labelWidth - 2,
+                             height: isPhone(s) ? 100000 : s.view.height - 8 - 26 - 54 - 4 });
+  const why = s.why;
+  return matrix(s, a, { values: weights, cell, labelWidth, causal: true, numbers: true,
+                        colour: (w, i) => weightColour(share(w, i), dark),
+                        ...(why ? { outlined: (i: number, j: number) => counts(s.run!, why, i, j) } : {}) });
+}
+
+function scaleBar(s: State, kind: 'weight' | 'sign'): Node_ {
+  return h('canvas', { class: 'bar-of-colours', 'aria-hidden': 'true', after: (canvas: HTMLCanvasElement) => {
+    const to = context(canvas, 96, 8);
+    for (let n = 0; n < 96; ++n) {
+      to.fillStyle = css(kind === 'weight' ? weightColour(n / 95, isDark(s)) : signColour(n / 47.5 - 1, isDark(s)));
+      to.fillRect(n, 0, 1.5, 8);
+    }
+  } });
+}
+
+function legend(s: State): Node_ {
+  const key = s.tab === 'steps' ? parts[s.step]!.key : 'weights';
+  const strips = ['x', 'q_heads', 'context_heads', 'output'].includes(key);
+  const caption = s.tab === 'lines' ? 'Thicker = more weight. Under 0.04 not drawn.'
+    : strips ? 'row = token, column = dimension' : 'row = query, looks at → column = key';
+  const pooled = s.tab === 'matrix' && s.run!.tokens.length > s.view.height - 92;
+  const signed = s.tab === 'steps' && key !== 'weights';
+  const named = { fixed: '', row: '(of the row’s largest)', log: '(log)' }[s.scale];
+  return h('div', { class: 'legend', id: 'legend' }, h('span', null, caption), pooled && h('span', null, 'each pixel: the largest it covers'),
+    h('span', { class: 'grow' }),
+    s.tab !== 'lines' && [h('span', null, signed ? '−' : '0'), scaleBar(s, signed ? 'sign' : 'weight'), h('span', null, signed ? '+' : '1'),
+      s.tab === 'matrix' && named && h('span', null, named)],
+    s.tab !== 'lines' && !strips && key !== 'scores' && [h('span', { class: 'hx', 'aria-hidden': 'true' }), h('span', null, 'hidden')]);
+}
+
+// Amber, always in the same place: what is not as it should be.
+function banner(s: State): Node_ | null {
+  const said = s.error ?? (s.data.model.untrained
+    ? 'Untrained weights: these parameters are as they were drawn, so the patterns mean nothing.' : null);
+  return said ? h('div', { class: 'bar', role: 'status', id: 'banner' }, h('span', null, said)) : null;
+}
+
+export function head(s: State, a: Actions): Node_[] {
+  if (!s.run || !s.sizes) return [banner(s) ?? h('p', { class: 'note' }, '')];
+  // Before the room for it was measured there is nothing to draw.
+  const shown = s.view.width === 0 ? [] : s.tab === 'steps' && !s.over ? steps(s, a)
+    : [s.tab === 'lines' ? lines(s, a) : matrixTab(s, a)];
+  return [...heading(s, a), banner(s) ?? h('div', { class: 'no-bar' }), tabBar(s, a),
+    h('div', { class: 'view', id: 'view', role: 'tabpanel', 'aria-labelledby': `tab-${s.tab}` }, shown,
+      h('span', { class: 'grow' }), legend(s)),
+    popover(s, a) ?? h('div', null)];
+}

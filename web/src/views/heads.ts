@@ -1,0 +1,97 @@
+// The model: layers × heads, one small map each, and what they do here.
+import type { Actions } from '../actions.ts';
+import { drawThumbnail } from '../canvas.ts';
+import { weightColour } from '../colour.ts';
+import { h, type Node_ } from '../dom.ts';
+import { score } from '../format.ts';
+import { thumbnailWeights } from '../select.ts';
+import { isDark, type State } from '../state.ts';
+import type { Head, Run } from '../types.ts';
+import { does, labels, letter } from '../words.ts';
+
+interface Drawn {
+  run: Run;
+  dark: boolean;
+  byValue: boolean;
+}
+const drawn = new WeakMap<HTMLCanvasElement, Drawn>();
+
+// A map is drawn again only when what it shows has changed.
+function drawIfNew(canvas: HTMLCanvasElement, s: State, index: number): void {
+  const now = { run: s.run!, dark: isDark(s), byValue: s.byValue };
+  const before = drawn.get(canvas);
+  if (before && before.run === now.run && before.dark === now.dark && before.byValue === now.byValue) return;
+  drawn.set(canvas, now);
+  drawThumbnail(canvas, { weights: thumbnailWeights(s, index), count: s.run!.tokens.length,
+                          colour: (w) => weightColour(w, now.dark) });
+}
+
+function cell(s: State, a: Actions, head: Head, index: number): Node_ {
+  const chosen = head.layer === s.layer && (s.over !== null || head.head === s.head);
+  const dim = s.filter !== null && !head.labels.some((l) => l.label === s.filter);
+  const said = head.labels.map((l) => `${l.label} ${score(l.score)}`);
+  const evenness = head.metrics.entropy ?? 0;
+  return h('button', {
+    class: ['hc', chosen && (s.over ? 'among' : 'chosen'), dim && 'dim'].filter(Boolean).join(' '),
+    role: 'gridcell', 'aria-colindex': head.head + 1, 'aria-selected': String(chosen && !s.over),
+    'data-head': index, tabindex: head.layer === s.layer && head.head === s.head ? 0 : -1,
+    'aria-label': [`Layer ${head.layer} head ${head.head}`, ...said].join(', '),
+    title: [`layer ${head.layer} head ${head.head}`, ...said,
+            `evenness ${score(evenness)}`].join(' · '),
+    onclick: () => a.chooseHead(index),
+  },
+  h('canvas', { 'aria-hidden': 'true', after: (c: HTMLCanvasElement) => drawIfNew(c, s, index) }),
+  h('em', { class: head.labels.length ? '' : 'none' }, head.labels.map((l) => letter[l.label]).join('')),
+  h('u', null, h('s', { style: { width: `${evenness * 100}%` } })));
+}
+
+function rows(s: State, a: Actions): Node_[] {
+  const { num_layers, num_heads } = s.sizes!;
+  return Array.from({ length: num_layers }, (_, layer) =>
+    h('div', { class: layer === s.layer ? 'hr current' : 'hr', role: 'row', 'aria-rowindex': layer + 1 },
+      h('span', { class: 'lh', role: 'rowheader' },
+        h('button', { class: 'ly', 'aria-pressed': String(s.over !== null && s.layer === layer),
+                      'aria-label': `Layer ${layer}: mean and maximum of its heads`,
+                      title: `layer ${layer}: mean and maximum of its heads`,
+                      'data-layer': layer, onclick: () => a.overLayer(layer) }, layer)),
+      Array.from({ length: num_heads }, (_, n) => {
+        const index = layer * num_heads + n;
+        return cell(s, a, s.run!.heads[index]!, index);
+      })));
+}
+
+function kinds(s: State, a: Actions): Node_ {
+  const found = labels.map((label) => ({
+    label, scores: s.run!.heads.flatMap((head) => head.labels.filter((l) => l.label === label))
+      .map((l) => l.score) })).filter((kind) => kind.scores.length > 0);
+  return h('div', { class: 'kinds' }, h('h2', { class: 'sec' }, 'What they do here'),
+    found.length === 0 && h('p', { class: 'note' }, 'No head shows a simple pattern on this text.'),
+    found.map(({ label, scores }) =>
+      h('button', { class: 'kind', 'aria-pressed': String(s.filter === label), 'data-kind': label,
+                    onclick: () => a.setFilter(label) },
+        h('span', { class: 'bd' }, letter[label]),
+        h('b', null, label[0]!.toUpperCase() + label.slice(1)),
+        h('span', { class: 'n' }, `${scores.length} head${scores.length > 1 ? 's' : ''} · best ${score(Math.max(...scores))}`),
+        h('span', { class: 'bs' }, does[label]))));
+}
+
+export function heads(s: State, a: Actions): Node_[] {
+  if (!s.run || !s.sizes) return [];
+  const { num_layers, num_heads } = s.sizes;
+  const layers = Array.from({ length: num_layers }, (_, layer) =>
+    h('button', { 'aria-pressed': String(layer === s.layer), onclick: () => a.chooseLayer(layer) },
+      layer === s.layer ? `Layer ${layer}` : layer));
+  return [
+    h('div', { class: 'sec' }, h('span', { class: 'tt' }, `${num_layers} layers × ${num_heads} heads`),
+      h('span', { class: 'seg lay', role: 'group', 'aria-label': 'Layer' }, layers)),
+    h('div', { class: 'hg', style: { '--heads': String(Math.min(num_heads, 8)) } },
+      h('div', { class: 'hr hh', 'aria-hidden': 'true' }, h('span', null),
+        Array.from({ length: Math.min(num_heads, 8) }, (_, n) => h('span', null, n))),
+      h('div', { class: 'hrows', role: 'grid', 'aria-label': 'Heads: rows are layers',
+                 'aria-rowcount': num_layers, 'aria-colcount': num_heads }, rows(s, a))),
+    h('div', { class: 'keyline' }, h('span', { class: 'barkey', 'aria-hidden': 'true' }),
+      h('span', null, 'long bar: spreads evenly · short bar: picks few')),
+    kinds(s, a),
+    h('button', { class: 'more', id: 'table', onclick: () => a.openDialog('table') }, 'Table of all numbers…'),
+  ];
+}

@@ -1,0 +1,129 @@
+// The chosen token: what it looks at, where the number comes from, and what comes next.
+import type { Actions } from '../actions.ts';
+import { drawRows } from '../canvas.ts';
+import { barColour, css, signColour } from '../colour.ts';
+import { h, type Node_ } from '../dom.ts';
+import { number, percent1 } from '../format.ts';
+import { choice, ranked, rowOf, spread } from '../select.ts';
+import { isDark, isPhone, type State } from '../state.ts';
+import { chipText, nameOf, nextName, textOf } from '../tokens.ts';
+import { icon } from './icons.ts';
+
+// A token with its index below the line; `kind` colours it: q looks, k is looked at.
+export function tokenName(s: State, place: number, kind: 'q' | 'k' | ''): Node_ {
+  return h('span', { class: 'tk' }, h('span', { class: kind }, nameOf(s.run!.tokens[place]!, place)),
+           h('span', { class: 'ix' }, place));
+}
+
+// In words, as a screen reader says it: 'sat' looks at 'cat', 0.42, rank 1 of 7
+export function spoken(s: State): string {
+  if (!s.run || !s.sizes) return '';
+  const { query, key } = choice(s);
+  const { tokens } = s.run;
+  return `'${chipText(tokens[query]!, query)}' looks at '${chipText(tokens[key]!, key)}', ` +
+    `${number(rowOf(s, query)[key]!)}, rank ${ranked(s, query).indexOf(key) + 1} of ${query + 1}`;
+}
+
+function caption(s: State, query: number): Node_ {
+  const last = query === s.run!.tokens.length - 1;
+  const phone = isPhone(s);
+  if (s.lock) {
+    return h('div', { class: 'cap lock' }, icon('lock'), `locked · ${phone ? 'tap again to free' : 'Esc frees'}`);
+  }
+  const said = s.hover ? 'click to lock'
+    : last ? (phone ? 'the last token' : 'the last token, which the next one comes from') : '';
+  return h('div', { class: 'cap' }, said);
+}
+
+function saying(s: State, a: Actions): Node_ {
+  const { query, key } = choice(s);
+  const { tokens, predictions } = s.run!;
+  const first = ranked(s, query)[0] === key;
+  const next = predictions[0];
+  const agrees = query === tokens.length - 1 && next &&
+    textOf(next.piece).trim() === textOf(tokens[key]!.piece).trim();
+  return h('div', { class: 'ihd' },
+    h('div', null, caption(s, query),
+      h('p', { class: 'big', id: 'looks' }, tokenName(s, query, 'q'), ` looks ${first ? 'most ' : ''}at `,
+        query === key ? 'itself' : tokenName(s, key, 'k')),
+      agrees ? h('p', { class: 'sub hit' }, `and the model predicts “${chipText(tokens[key]!, key)}” next`) : null),
+    h('div', { class: 'step2' },
+      h('button', { 'aria-label': 'Token before', onclick: () => a.moveToken(-1, 0) }, '‹'),
+      h('button', { 'aria-label': 'Token after', onclick: () => a.moveToken(1, 0) }, '›')));
+}
+
+function keys(s: State, a: Actions): Node_[] {
+  const { query, key } = choice(s);
+  const row = rowOf(s, query);
+  const order = ranked(s, query);
+  const top = order.slice(0, s.neuron && !isPhone(s) && !s.over ? 3 : 5);
+  if (!top.includes(key)) top[top.length - 1] = key;
+  const rest = order.filter((j) => !top.includes(j));
+  const shared = rest.reduce((sum, j) => sum + row[j]!, 0);
+  const bar = (j: number) => h('button', {
+    class: j === key ? 'rowb on' : 'rowb', 'data-key': j,
+    'aria-label': `${nameOf(s.run!.tokens[j]!, j)}, token ${j}, weight ${number(row[j]!)}`,
+    onclick: () => a.lock({ query, key: j }) },
+    h('span', null, tokenName(s, j, '')),
+    h('span', { class: 'tr', 'aria-hidden': 'true' },
+      h('i', { style: { width: `${row[j]! * 100}%`, background: css(barColour(row[j]!, isDark(s))) } })),
+    h('span', { class: 'v', title: String(row[j]!) }, number(row[j]!)));
+  const sums = s.over !== 'max';
+  return [
+    h('div', { class: 'rows', id: 'keys' }, top.map(bar)),
+    h('p', { class: 'sum' }, sums && rest.length > 0 ? `${rest.length} more share ${number(shared)}. ` : '',
+      sums ? `Spread over ${spread(row, query + 1).toFixed(1)} of ${query + 1}.` : ''),
+  ];
+}
+
+function strip(s: State, name: string, values: Float32Array, kind: string): Node_[] {
+  return [h('span', { class: kind }, name),
+    h('canvas', { role: 'img', 'aria-label': `${name}, ${values.length} dimensions`,
+      after: (canvas: HTMLCanvasElement) => drawRows(canvas, { values, width: values.length },
+        { width: 226, height: 14 }, (share) => signColour(share / 1.3, isDark(s))) })];
+}
+
+function neuron(s: State, a: Actions): Node_ | null {
+  if (s.over) return null;
+  const { query, key } = choice(s);
+  const weight = rowOf(s, query)[key]!;
+  const summary = h('button', { class: 'fold', 'aria-expanded': String(s.neuron), id: 'neuron',
+                                onclick: () => a.toggleNeuron() }, `Where ${number(weight)} comes from`);
+  if (!s.neuron) return h('div', { class: 'fd' }, summary);
+  if (!s.steps) return h('div', { class: 'fd' }, summary, h('p', { class: 'note' }, 'Working it out…'));
+  const of = (name: string, i: number) => {
+    const found = s.steps!.steps.find((each) => each.key === name)!;
+    return found.values.subarray(i * found.head_shape[1]!, (i + 1) * found.head_shape[1]!);
+  };
+  const [q, k] = [of('q_heads', query), of('k_heads', key)];
+  const products = q.map((v, n) => v * k[n]!);
+  const raw = of('scores', query)[key]!;
+  const scaled = raw / Math.sqrt(s.sizes!.head_dim);
+  const order = [...products.keys()].sort((x, y) => Math.abs(products[y]!) - Math.abs(products[x]!));
+  const rank = ranked(s, query).indexOf(key) + 1;
+  return h('div', { class: 'fd' }, summary,
+    h('div', { class: 'nr' }, strip(s, 'q', q, 'q'), strip(s, 'k', k, 'k'), strip(s, 'q × k', products, '')),
+    h('div', { class: 'dims', tabindex: 0, role: 'region', 'aria-label': 'Every dimension' },
+      h('table', { id: 'dims' }, h('tr', null, ['dimension', 'q', 'k', 'q × k'].map((t) => h('th', { scope: 'col' }, t))),
+        order.map((n) => h('tr', null, h('td', null, n), [q, k, products].map((x) => h('td', { title: String(x[n]!) }, number(x[n]!))))))),
+    h('dl', { class: 'kv', id: 'sums' },
+      h('dt', null, 'sum of q × k'), h('dd', null, number(raw)),
+      h('dt', null, `÷ √${s.sizes!.head_dim}`), h('dd', null, number(scaled)),
+      h('dt', null, `after softmax, rank ${rank} of ${query + 1}`), h('dd', null, h('b', null, number(weight)))));
+}
+
+function next(s: State): Node_ {
+  return h('div', { class: 'blk' }, h('h2', { class: 'sec' }, 'Next token'),
+    h('div', { class: 'rows', id: 'next' }, s.run!.predictions.map((p) =>
+      h('div', { class: 'rowb' }, h('span', null, nextName(p)),
+        h('span', { class: 'tr', 'aria-hidden': 'true' }, h('i', { class: 'plain', style: { width: `${p.probability * 100}%` } })),
+        h('span', { class: 'v', title: String(p.probability) }, percent1(p.probability))))));
+}
+
+export function inspector(s: State, a: Actions): Node_[] {
+  if (!s.run || !s.sizes) return [];
+  return [
+    h('button', { class: 'grab', 'aria-label': 'More or less', 'aria-expanded': String(s.sheet), onclick: () => a.toggleSheet() }),
+    saying(s, a), ...keys(s, a), neuron(s, a) ?? h('div', null), next(s),
+  ];
+}

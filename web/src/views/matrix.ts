@@ -1,0 +1,184 @@
+// A head's weights as a matrix: cells on a canvas, labels and frames above it.
+import type { Actions } from '../actions.ts';
+import { context, hatch, image } from '../canvas.ts';
+import { css, textOn, type Rgb } from '../colour.ts';
+import { h, type Node_ } from '../dom.ts';
+import { number, short } from '../format.ts';
+import { choice } from '../select.ts';
+import { type State } from '../state.ts';
+import { nameOf } from '../tokens.ts';
+
+export interface MatrixOptions {
+  values: Float32Array; // [tokens, tokens]
+  colour: (value: number, row: number) => Rgb;
+  cell: number;
+  causal: boolean; // false: the future is shown too, as before the mask
+  labelWidth: number;
+  numbers?: boolean;
+  outlined?: (i: number, j: number) => boolean;
+}
+
+const topHeight = 54;
+const numbersFrom = 32; // px of a cell
+const readable = 9; // below, cells are too small for a label each
+
+// As large as fits.
+export function cellSize(s: State, room: { width: number; height: number }, most = 54): number {
+  const count = s.run!.tokens.length;
+  const size = Math.max(Math.min(room.width / count, room.height / count, most), 0.25);
+  return size >= 4 ? Math.floor(size * 2) / 2 : size;
+}
+
+function drawCells(canvas: HTMLCanvasElement, s: State, o: MatrixOptions): void {
+  const count = s.run!.tokens.length;
+  const side = count * o.cell;
+  const to = context(canvas, side, side);
+  const isolated = s.hover !== null || s.lock !== null;
+  const { query } = choice(s);
+  const colours = getComputedStyle(canvas);
+  if (o.causal) {
+    to.fillStyle = hatch(to, colours.getPropertyValue('--hatch'));
+    for (let i = 0; i < count; ++i) {
+      to.globalAlpha = isolated && i !== query ? 0.38 : 1;
+      to.fillRect((i + 1) * o.cell, i * o.cell, side - (i + 1) * o.cell, o.cell);
+    }
+    to.globalAlpha = 1;
+  }
+  if (o.cell < 4 && o.causal) return drawSmall(to, count, side, o);
+  const gap = o.cell >= 14 ? 1 : o.cell >= 9 ? 0.5 : 0;
+  const radius = o.cell >= 14 ? 2.5 : o.cell >= 9 ? 1 : 0;
+  to.textAlign = 'center';
+  to.textBaseline = 'middle';
+  to.font = `${o.cell > 40 ? 13 : 11}px ${colours.fontFamily}`;
+  for (let i = 0; i < count; ++i) {
+    to.globalAlpha = isolated && i !== query ? 0.38 : 1;
+    const end = o.causal ? i + 1 : count;
+    for (let j = 0; j < end; ++j) {
+      const value = o.values[i * count + j]!;
+      const colour = o.colour(value, i);
+      to.fillStyle = css(colour);
+      to.beginPath();
+      to.roundRect(j * o.cell + gap / 2, i * o.cell + gap / 2, o.cell - gap, o.cell - gap, radius);
+      to.fill();
+      if (o.numbers && o.cell >= numbersFrom && value >= 0.005) {
+        to.fillStyle = textOn(colour);
+        to.fillText(value >= 0.995 ? '1.0' : short(value), (j + 0.5) * o.cell, (i + 0.5) * o.cell + 1);
+      }
+    }
+  }
+  to.globalAlpha = 1;
+  outline(to, count, o, colours.getPropertyValue('--ink'));
+}
+
+function outline(to: CanvasRenderingContext2D, count: number, o: MatrixOptions, ink: string): void {
+  if (!o.outlined) return;
+  to.strokeStyle = ink;
+  to.lineWidth = Math.min(1.6, o.cell / 6);
+  for (let i = 0; i < count; ++i) {
+    for (let j = 0; j <= i; ++j) {
+      if (!o.outlined(i, j)) continue;
+      to.beginPath();
+      to.roundRect(j * o.cell + 1, i * o.cell + 1, o.cell - 2, o.cell - 2, 2.5);
+      to.stroke();
+    }
+  }
+}
+
+// Cells under 4 px: an image, each pixel the largest of what it covers.
+function drawSmall(to: CanvasRenderingContext2D, count: number, side: number, o: MatrixOptions): void {
+  const picture = image({ weights: o.values, count, colour: o.colour }, Math.floor(side));
+  const off = new OffscreenCanvas(picture.width, picture.height);
+  off.getContext('2d')!.putImageData(picture, 0, 0);
+  to.imageSmoothingEnabled = false;
+  to.drawImage(off, 0, 0, side, side);
+}
+
+function rowLabels(s: State, o: MatrixOptions): Node_[] {
+  const { query } = choice(s);
+  const out: Node_[] = [];
+  s.run!.tokens.forEach((token, i) => {
+    if (o.cell < readable && i !== query) return;
+    const y = topHeight + (i + 0.5) * o.cell + 4;
+    out.push(
+      h('text', { class: `lb${i === 0 ? ' it' : ''}${i === query ? ' on' : ''}`, x: o.labelWidth - 26, y,
+                  'text-anchor': 'end' }, clip(nameOf(token, i))),
+      h('text', { class: 'idx', x: o.labelWidth - 6, y, 'text-anchor': 'end' }, i));
+  });
+  return out;
+}
+
+function columnLabels(s: State, o: MatrixOptions): Node_[] {
+  const { key } = choice(s);
+  const out: Node_[] = [];
+  s.run!.tokens.forEach((token, j) => {
+    if (o.cell < readable && j !== key) return;
+    const x = o.labelWidth + (j + 0.5) * o.cell;
+    const classes = `lb${j === 0 ? ' it' : ''}${j === key ? ' key' : ''}`;
+    const name = clip(nameOf(token, j));
+    if (o.cell < 17) {
+      out.push(h('text', { class: `${classes} upright`, transform: `translate(${x + 4},${topHeight - 6}) rotate(-90)` },
+                 name));
+    } else {
+      out.push(h('text', { class: 'idx', x, y: topHeight - 6, 'text-anchor': 'middle' }, j),
+               h('text', { class: classes, transform: `translate(${x - 1},${topHeight - 20}) rotate(-45)` }, name));
+    }
+  });
+  return out;
+}
+
+const clip = (name: string) => (name.length > 9 ? `${name.slice(0, 8)}…` : name);
+
+function frames(s: State, o: MatrixOptions): Node_[] {
+  const { query, key } = choice(s);
+  const side = s.run!.tokens.length * o.cell;
+  const [x, y] = [o.labelWidth, topHeight + query * o.cell];
+  return [
+    h('rect', { class: 'frow', x: x - 0.5, y: y - 0.5, width: side + 1, height: o.cell + 1, rx: Math.min(4, o.cell) }),
+    h('rect', { class: 'fcell', x: x + key * o.cell, y, width: o.cell, height: o.cell, rx: Math.min(3, o.cell / 2) }),
+  ];
+}
+
+// The chosen row for a screen reader: its cells are numbered as in the whole grid.
+function spokenRow(s: State, o: MatrixOptions): Node_ {
+  const { query, key } = choice(s);
+  const { tokens } = s.run!;
+  const count = tokens.length;
+  const cells = Array.from({ length: o.causal ? query + 1 : count }, (_, j) =>
+    h('span', { role: 'gridcell', id: `cell-${j}`, 'aria-colindex': j + 1, 'aria-selected': String(j === key) },
+      `${nameOf(tokens[query]!, query)} → ${nameOf(tokens[j]!, j)} ${number(o.values[query * count + j]!)}`));
+  return h('div', { class: 'sr', role: 'row', 'aria-rowindex': query + 1 }, cells);
+}
+
+export function matrix(s: State, a: Actions, o: MatrixOptions): Node_ {
+  const count = s.run!.tokens.length;
+  const side = count * o.cell;
+  const at = (e: PointerEvent | MouseEvent) => {
+    const box = (e.currentTarget as HTMLElement).getBoundingClientRect();
+    const i = Math.floor((e.clientY - box.top - topHeight) / o.cell);
+    const j = Math.floor((e.clientX - box.left - o.labelWidth) / o.cell);
+    return i < 0 || i >= count || j >= count ? null : { query: i, key: j < 0 ? null : j };
+  };
+  const { key } = choice(s);
+  return h('div', {
+    class: 'mx', role: 'grid', tabindex: 0, id: 'grid', 'aria-rowcount': count, 'aria-colcount': count,
+    'aria-activedescendant': `cell-${key}`,
+    'aria-label': `${s.over ? `Layer ${s.layer}` : `Layer ${s.layer} head ${s.head}`}: ` +
+      'row is the query, column the key. Arrows move, Enter locks.',
+    style: { width: `${o.labelWidth + side}px`, height: `${topHeight + side}px` },
+    onpointermove: (e: PointerEvent) => e.pointerType !== 'touch' && a.hover(at(e)),
+    onpointerleave: () => a.hover(null),
+    onclick: (e: MouseEvent) => {
+      const cell = at(e);
+      if (cell) a.openCell(cell);
+    },
+  },
+  h('canvas', { 'aria-hidden': 'true',
+                style: { left: `${o.labelWidth}px`, top: `${topHeight}px`, width: `${side}px`, height: `${side}px` },
+                after: (canvas: HTMLCanvasElement) => drawCells(canvas, s, o) }),
+  h('svg', { 'aria-hidden': 'true', width: o.labelWidth + side, height: topHeight + side },
+    rowLabels(s, o), columnLabels(s, o),
+    h('text', { class: 'idx', x: o.labelWidth - 6, y: topHeight - 21, 'text-anchor': 'end' }, 'looks at →'),
+    h('text', { class: 'idx', x: o.labelWidth - 6, y: topHeight - 6, 'text-anchor': 'end' }, 'token ↓'),
+    frames(s, o)),
+  spokenRow(s, o));
+}

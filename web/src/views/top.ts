@@ -1,0 +1,47 @@
+import type { Actions } from '../actions.ts';
+import { h, type Node_ } from '../dom.ts';
+import type { State } from '../state.ts';
+import { isDark } from '../state.ts';
+import { icon } from './icons.ts';
+
+export const tries: { name: string; text: string }[] = [
+  { name: 'A repeated name', text: 'Peter Rabbit met Jemima. Peter Rabbit met Jemima. Peter' },
+  { name: 'The cat', text: 'The cat sat on the mat. The cat sat on the' },
+];
+
+export function top(s: State, a: Actions): Node_[] {
+  const square = (x: number, y: number, opacity?: number, fill?: string) =>
+    h('rect', { x, y, width: 5, height: 5, rx: 1.2, opacity, fill: fill ?? 'currentColor' });
+  return [
+    h('div', { class: 'brand' },
+      h('svg', { width: 20, height: 20, viewBox: '0 0 20 20', 'aria-hidden': 'true' },
+        square(1, 1), square(1, 7.5, 0.35), square(7.5, 7.5), square(1, 14, 0.2),
+        square(14, 14, 0.35), h('rect', { class: 'picked', x: 7.5, y: 14, width: 5, height: 5, rx: 1.2 })),
+      'cephalo'),
+    h('label', { class: 'field' },
+      h('span', { class: 'sr' }, 'Text to look into'),
+      // Not an input: a text may have several lines.
+      h('textarea', { id: 'text', rows: 1, value: s.text, spellcheck: 'false', autocomplete: 'off', maxlength: 20000,
+                      oninput: (e: InputEvent) => a.type((e.target as HTMLTextAreaElement).value) }),
+      h('span', { class: 'kbd', 'aria-hidden': 'true' }, '/')),
+    h('div', { class: 'try' }, h('span', null, 'Try'),
+      tries.map((t) => h('button', { class: 'link', 'aria-pressed': String(s.text === t.text),
+                                     onclick: () => a.tryText(t.text) }, t.name))),
+    h('span', { class: 'grow' }),
+    h('button', { class: 'ib', id: 'share', title: 'Copy a link to exactly this view',
+                  'aria-label': 'Copy link', onclick: () => copyLink(a) }, icon('link')),
+    h('button', { class: 'ib', id: 'theme', title: 'Light or dark', 'aria-label': 'Light or dark',
+                  onclick: () => a.setTheme(isDark(s) ? 'light' : 'dark') }, icon('theme')),
+    h('button', { class: 'ib', id: 'help', title: 'Keys and how to read this (?)',
+                  'aria-label': 'Help', onclick: () => a.openDialog('help') }, icon('help')),
+  ];
+}
+
+async function copyLink(a: Actions): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    a.toast('Link to this view copied');
+  } catch {
+    a.toast('The address of this page is the link: copy it from the address bar');
+  }
+}
