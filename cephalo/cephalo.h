@@ -84,6 +84,7 @@
 #include "cephalo/view/lens_report.h"
 #include "cephalo/view/look.h"
 #include "cephalo/view/look_json.h"
+#include "cephalo/view/page.h"
 #include "cephalo/view/patch_report.h"
 #include "cephalo/view/picture.h"
 #include "cephalo/view/png.h"

@@ -52,7 +52,7 @@ std::vector<std::string> known_names(Command command, bool flags) {
 // `command`: where it stands
 std::string unknown_word(Command command, bool is_program, const std::string& wrong) {
   const bool is_flag = wrong.starts_with("-");
-  // Further off is no misspelling: "page" is not "trace".
+  // Further off is no misspelling: "plan" is not "trace".
   const std::size_t limit = std::min<std::size_t>(4, wrong.size() / 2 + 1);
   const std::string nearest =
       nearest_name(wrong.substr(0, wrong.find('=')), known_names(command, is_flag), limit);
@@ -151,14 +151,15 @@ int run(int argc, char** argv) {
       "  cephalo tokenize train book.txt -o vocab  learn a vocabulary\n"
       "  cephalo trace --help                     all that trace can do");
   const std::pair<const char*, Verb> verbs[] = {
-      {"look", add_look(program)},           {"lens", add_lens(program)},
-      {"patch", add_patch(program)},         {"trace", add_trace(program)},
-      {"tour", add_tour(program)},           {"exercise", add_exercise(program)},
-      {"quiz", add_quiz(program)},           {"run", add_run(program)},
-      {"convert", add_convert(program)},     {"inspect", add_inspect(program)},
-      {"gradcheck", add_gradcheck(program)}, {"bench", add_bench(program)},
-      {"tokenize", add_tokenize(program)},   {"generate", add_generate(program)},
-      {"train", add_train(program)},         {"presets", add_presets(program)}};
+      {"look", add_look(program)},         {"page", add_page(program)},
+      {"lens", add_lens(program)},         {"patch", add_patch(program)},
+      {"trace", add_trace(program)},       {"tour", add_tour(program)},
+      {"exercise", add_exercise(program)}, {"quiz", add_quiz(program)},
+      {"run", add_run(program)},           {"convert", add_convert(program)},
+      {"inspect", add_inspect(program)},   {"gradcheck", add_gradcheck(program)},
+      {"bench", add_bench(program)},       {"tokenize", add_tokenize(program)},
+      {"generate", add_generate(program)}, {"train", add_train(program)},
+      {"presets", add_presets(program)}};
   const Wish wish = words.parse(argc, argv);
   switch (wish.kind) {
     case Wish::Kind::version:

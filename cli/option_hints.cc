@@ -10,6 +10,7 @@ std::string with_flags(std::string message) {
       {"allow_extra = true", "--allow-extra"},
       {"allow_rotary = true", "--allow-rotary"},
       {"zero_bias = true", "--zero-bias"},
+      {"raise most_bytes", "pass --live"},
       {"pass num_heads", "pass --num-heads"},
       {"more time (timeout)", "more time (--timeout)"}};
   for (const auto& [option, flag] : kHints) {

@@ -28,6 +28,7 @@ Verb add_gradcheck(Command program);
 Verb add_inspect(Command program);
 Verb add_lens(Command program);
 Verb add_look(Command program);
+Verb add_page(Command program);
 Verb add_patch(Command program);
 Verb add_presets(Command program);
 Verb add_quiz(Command program);

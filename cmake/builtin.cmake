@@ -1,5 +1,5 @@
 # Files inside the library: those of models/cephalo-small in generated/builtin_files.cc, the font of
-# pictures in generated/font_file.cc.
+# pictures in generated/font_file.cc, the page and its engine in generated/page_files.cc.
 option(CEPHALO_BUILTIN_MODEL "Build the small trained model into the library (10 MB)" ON)
 
 # embed(PATH SYMBOL CODE SIZE): into CODE a line of C++ that puts a file under SYMBOL, into SIZE its
@@ -33,3 +33,7 @@ configure_file(cmake/builtin_files.cc.in generated/builtin_files.cc @ONLY)
 
 embed(${PROJECT_SOURCE_DIR}/cephalo/view/fonts/DejaVuSansMono.ttf cephalo_font_file font_bytes font_size)
 configure_file(cmake/font_file.cc.in generated/font_file.cc @ONLY)
+
+embed(${PROJECT_SOURCE_DIR}/web/dist/page.html cephalo_page_html page_bytes page_size)
+embed(${PROJECT_SOURCE_DIR}/web/dist/engine.wasm.deflate cephalo_page_engine engine_bytes engine_size)
+configure_file(cmake/page_files.cc.in generated/page_files.cc @ONLY)

@@ -281,11 +281,11 @@ class Mistakes(unittest.TestCase):
         self.refuses(2, "unknown command 'tarce' (did you mean trace?); see cephalo --help", "tarce")
         self.refuses(2, "unknown flag '--num-head' (did you mean --num-heads?); see cephalo trace "
                         "--help", "trace", "--num-head", "3")
-        for words in (("page",), ("page", "--help"), ("--help", "page")):
+        for words in (("window",), ("window", "--help"), ("--help", "window")):
             result = cephalo(*words)
             self.assertEqual((result.returncode, result.stdout), (2, ""), words)
-            self.assertRegex(result.stderr, "^error: unknown command 'page'; the commands are look, trace, "
-                                            ".*, train, .*; see cephalo --help\n$")
+            self.assertRegex(result.stderr, "^error: unknown command 'window'; the commands are look, page, "
+                                            "trace, .*, train, .*; see cephalo --help\n$")
         self.refuses(2, "unknown word 'world'; a text of several words needs quotes: cephalo trace "
                      "\"hello world\"; see cephalo trace --help", "trace", "hello", "world")
         self.refuses(2, "--rung: '9' is not 1 to 8 or one of simple, self, causal, wrapper, "
