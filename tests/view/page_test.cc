@@ -30,7 +30,7 @@ std::string base64(const std::string& text) {
 // A model of the built-in one's vocabulary with parameters as they are drawn.
 TextModel untrained_model() {
   GptOptions options{
-      .vocab_size = 4096, .context_length = 64, .d_model = 16, .num_layers = 1, .num_heads = 2};
+      .vocab_size = 4096, .context_length = 64, .d_model = 16, .num_heads = 2, .num_layers = 1};
   return {"drawn", Gpt(options), {}, builtin_tokenizer()};
 }
 
