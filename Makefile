@@ -9,7 +9,7 @@ LENS  := build/transformer-lens
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
 .PHONY: help demo page test test-web test-asan test-sanitized test-tsan test-neon test-wasm test-zig test-mpi test-long test-torch test-tokenizer test-transformer-lens \
-        test-stranger build-cuda test-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench docs \
+        test-stranger build-cuda test-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench-effects bench docs \
         docs-site docs-lint fmt lint lint-all lint-files deps clean
 
 help: ## this list
@@ -122,10 +122,17 @@ test-tokenizer: build ## against the tokenizers package (into .venv), with GPT-2
 	@tools/deps tokenizer
 	@.venv/bin/python tests/golden/compare_tokenizer.py $(ARGS)
 
-test-transformer-lens: build ## against TransformerLens, in an environment of its own (several GB)
-	@[ -x $(LENS)/bin/pytest ] || { .venv/bin/python -m venv $(LENS) && \
-	  $(LENS)/bin/pip install -q -r tests/transformer_lens/requirements.txt; }
+# TransformerLens wants a NumPy that the rest has left behind.
+$(LENS)/bin/pytest: tests/transformer_lens/requirements.txt
+	@.venv/bin/python -m venv $(LENS)
+	@$(LENS)/bin/pip install -q -r $<
+	@touch $@
+
+test-transformer-lens: build $(LENS)/bin/pytest ## against TransformerLens, in an environment of its own (several GB)
 	@PYTHONPATH=$(BUILD)/python:tests/transformer_lens $(LENS)/bin/python -m pytest tests/transformer_lens
+
+bench-effects: build $(LENS)/bin/pytest ## each head removed in turn, beside TransformerLens
+	@PYTHONPATH=$(BUILD)/python $(LENS)/bin/python bench/effects.py $(ARGS)
 
 test-stranger: ## from a fresh clone to a text of one's own looked at, by the README's commands: builds anew
 	@python3 tests/stranger/path.py $(ARGS)

@@ -60,7 +60,7 @@ TEST(SiteTest, names_of_transformer_lens_put_tokens_before_heads) {
   }
 }
 
-TEST(SiteTest, a_misspelt_name_gets_the_nearest_one) {
+TEST(SiteTest, A16_a_misspelt_name_gets_the_nearest_one) {
   EXPECT_EQ(error_of([] { parse_site("layer.1.resid_pres", learned()); }),
             "no activation is called \"layer.1.resid_pres\"; did you mean "
             "\"layer.1.resid_pre\"?");
@@ -76,7 +76,7 @@ TEST(SiteTest, a_misspelt_name_gets_the_nearest_one) {
             "\"blocks.0.hook_resid_pre\"");
 }
 
-TEST(SiteTest, a_layer_that_is_not_there_is_said) {
+TEST(SiteTest, A16_a_layer_that_is_not_there_is_said) {
   EXPECT_EQ(error_of([] { parse_site("layer.2.weights", learned()); }),
             "\"layer.2.weights\": the model has layers 0 to 1");
   EXPECT_NE(error_of([] {

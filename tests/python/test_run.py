@@ -97,7 +97,7 @@ def test_weights_that_look_at_the_first_token_alone_bring_its_values():
     ("blocks.9.hook_resid_pre", "the model has layers 0 to 1"),
     ("", "names are like"),
 ])
-def test_a_name_that_is_not_there_is_refused(name, said):
+def test_A16_a_name_that_is_not_there_is_refused(name, said):
     gpt = small_gpt()
     with pytest.raises(ValueError, match=said):
         gpt.run(ids(9), keep=[name])
@@ -105,7 +105,7 @@ def test_a_name_that_is_not_there_is_refused(name, said):
         gpt.run(ids(9), replace={name: lambda value: None})
 
 
-def test_what_does_not_fit_is_refused():
+def test_A16_what_does_not_fit_is_refused():
     gpt, tokens = small_gpt(), ids(9)
     with pytest.raises(ValueError, match=r'"layer.0.q" is \[1, 2, 9, 8\], what replaces it \[9, 8, 2\]'):
         gpt.run(tokens, replace={"layer.0.q": np.zeros((9, 8, 2))})
@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_refused():
         gpt.run(np.zeros((2, 0), np.int64))
 
 
-def test_what_a_function_raises_arrives():
+def test_A16_what_a_function_raises_arrives():
     gpt = small_gpt()
 
     def fails(value):
@@ -131,7 +131,7 @@ def test_what_a_function_raises_arrives():
         gpt.run(ids(9), replace={"layer.0.q": fails})
 
 
-def test_a_function_may_read_the_model_and_not_change_it():
+def test_A16_a_function_may_read_the_model_and_not_change_it():
     gpt, tokens = small_gpt(), ids(9)
     logits = gpt(tokens)
 

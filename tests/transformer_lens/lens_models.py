@@ -9,6 +9,7 @@ from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 import cephalo
 
+torch.set_num_threads(1)  # models are small, and threads that wait spin
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/activations.md"
 TEXT = ("Once upon a time there were four little Rabbits, and their names were Flopsy, Mopsy, Cotton-tail, "
         "and Peter. They lived with their Mother in a sand-bank. Once upon a time there were four little "
@@ -42,8 +43,8 @@ def config(gpt, **more):
     return HookedTransformerConfig(
         n_layers=o["num_layers"], d_model=o["d_model"], n_ctx=o["context_length"], d_head=d_head,
         n_heads=o["num_heads"], d_mlp=o["d_mlp"], d_vocab=o["vocab_size"], act_fn="gelu_new",
-        eps=o["norm_epsilon"], normalization_type="LN", device="cpu", seed=0,
-        positional_embedding_type="rotary" if rotary else "standard", **more)
+        eps=o["norm_epsilon"], device="cpu", seed=0,
+        positional_embedding_type="rotary" if rotary else "standard", **{"normalization_type": "LN", **more})
 
 
 def split_heads(rows, heads):

@@ -58,6 +58,20 @@ def test_parts_of_a_logit(kind, position):
 
 
 @pytest.mark.parametrize("kind", MODELS)
+def test_sources_of_a_head(kind):
+    gpt, lens = pair(kind)
+    kept, _, cache = passes(kind)
+    layer, head, position = 1, gpt.num_heads - 1, 20
+    with torch.inference_mode():
+        weights = cache[f"blocks.{layer}.attn.hook_pattern"][0, head, position, :position + 1]
+        values = cache[f"blocks.{layer}.attn.hook_v"][0, :position + 1]  # heads may share them
+        adds = weights[:, None] * (values[:, -1] @ lens.W_O[layer, head])
+        scaled = (adds - adds.mean(-1, keepdim=True)) / cache["ln_final.hook_scale"][0, position]
+        theirs = scaled @ lens.W_U[:, TOKEN]
+    assert difference(kept.attribute_sources(layer, head, TOKEN, position), theirs) < TOLERANCE
+
+
+@pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("norm", ["frozen", "fresh"])
 def test_what_the_lens_would_say(kind, norm):
     _, lens = pair(kind)
