@@ -14,7 +14,8 @@ from ._refusals import ArgumentError
 
 _CAUSAL = repr(positions("top_left") & causal())  # PyTorch's alignment: query 0 sees key 0 alone
 _CAUSAL_FROM_THE_END = repr(positions("bottom_right") & causal())  # the last query sees the last key
-_RULES = _engine.Rule(""), _engine.Rule(_CAUSAL)  # by is_causal; made once, for most calls
+# By int(is_causal), since torch.compile does not know that a bool is an index; made once, for most calls.
+_RULES = _engine.Rule(""), _engine.Rule(_CAUSAL)
 
 
 def _causal_bias():
@@ -105,7 +106,12 @@ def _is_usual(query, key, value):
     """What the engine takes as it is: the usual case, which should not wait for the others."""
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         return False
-    if not (query.is_cpu and key.is_cpu and value.is_cpu and query.dtype is key.dtype is value.dtype):
+    if query.is_cpu:
+        if not (key.is_cpu and value.is_cpu):
+            return False
+    elif not query.is_cuda or not query.device == key.device == value.device:
+        return False
+    if not query.dtype is key.dtype is value.dtype:
         return False
     shape, of_key, of_value = query.shape, key.shape, value.shape
     if len(shape) != 4 or shape[1] == 0 or shape[3] == 0:
@@ -136,7 +142,7 @@ def _general(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_g
     is_usual = _is_usual(query, key, value)
     if not is_usual:
         _refusals.check(query, key, value)
-    text = _RULES[is_causal].mask
+    text = _RULES[int(is_causal)].mask
     if by_rule:
         attn_mask, text = None, _rule_of(attn_mask, query, key)
     elif attn_mask is not None:
@@ -194,9 +200,9 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
             query, key, value, attn_mask = map(_lowered, (query, key, value, attn_mask))
         if attn_mask is None and not has_torch_function_variadic(query, key, value) and _is_usual(query, key, value):
             if scale is None and dropout_p == 0.0:
-                return _doors.context(query, key, value, _RULES[is_causal], ())
+                return _doors.context(query, key, value, _RULES[int(is_causal)], ())
             if dropout_p != 1.0:
-                rule = _engine.Rule(_RULES[is_causal].mask, scale, None, dropout_p)
+                rule = _engine.Rule(_RULES[int(is_causal)].mask, scale, None, dropout_p)
                 return _doors.context(query, key, value, rule, ())
         return _general(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     except (TypeError, ValueError, RuntimeError) as error:
