@@ -26,31 +26,42 @@ set(cuda_every_gpu -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,
     -gencode=arch=compute_90,code=compute_90)
 set(cuda_hopper -gencode=arch=compute_90a,code=sm_90a)
 
-# cephalo_cuda_sources(GPUS FILES...): adds to cuda_objects; beside each, what ptxas said of it.
-function(cephalo_cuda_sources gpus)
-  foreach(source IN LISTS ARGN)
-    set(object ${PROJECT_BINARY_DIR}/cuda/${source}.o)
-    cmake_path(GET object PARENT_PATH folder)
-    file(MAKE_DIRECTORY ${folder})
-    add_custom_command(
-      OUTPUT ${object}
-      COMMAND sh -c "\"$@\" 2> ${object}.ptxas || { cat ${object}.ptxas >&2; exit 1; }" nvcc
-              ${CEPHALO_NVCC} ${cuda_flags} ${${gpus}} -MD -MF ${object}.d -MT ${object}
-              -c ${PROJECT_SOURCE_DIR}/${source} -o ${object}
-      DEPENDS ${PROJECT_SOURCE_DIR}/${source} DEPFILE ${object}.d
-      COMMENT "nvcc ${source}" VERBATIM)
-    list(APPEND cuda_objects ${object})
-  endforeach()
-  set(cuda_objects ${cuda_objects} PARENT_SCOPE)
+# cephalo_cuda_object(NAME SOURCE FLAGS...): adds to cuda_objects; beside it, what ptxas said of it.
+function(cephalo_cuda_object name source)
+  set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
+  cmake_path(GET object PARENT_PATH folder)
+  file(MAKE_DIRECTORY ${folder})
+  add_custom_command(
+    OUTPUT ${object}
+    COMMAND sh -c "\"$@\" 2> ${object}.ptxas || { cat ${object}.ptxas >&2; exit 1; }" nvcc
+            ${CEPHALO_NVCC} ${cuda_flags} ${ARGN} -MD -MF ${object}.d -MT ${object}
+            -c ${PROJECT_SOURCE_DIR}/${source} -o ${object}
+    DEPENDS ${PROJECT_SOURCE_DIR}/${source} DEPFILE ${object}.d
+    COMMENT "nvcc ${name}" VERBATIM)
+  set(cuda_objects ${cuda_objects} ${object} PARENT_SCOPE)
 endfunction()
+macro(cephalo_cuda_sources gpus)
+  foreach(source ${ARGN})
+    cephalo_cuda_object(${source} ${source} ${${gpus}})
+  endforeach()
+endmacro()
 
 cephalo_cuda_sources(cuda_every_gpu
   cephalo/kernels/cuda/copy.cu
+  cephalo/kernels/cuda/documents.cu
   cephalo/kernels/cuda/simple.cu
   cephalo/kernels/cuda/simple_backward.cu)
 cephalo_cuda_sources(cuda_hopper
   cephalo/kernels/cuda/backward.cu
   cephalo/kernels/cuda/forward.cu)
+# As instances.h lists them; kernels that look at different things compile beside each other.
+foreach(looks_at nothing positions alibi bias softcap dropout pairs)
+  foreach(pass forward backward)
+    set(instances cephalo/kernels/cuda/${pass}_instances)
+    cephalo_cuda_object(${instances}.${looks_at}.cu ${instances}.cu ${cuda_hopper}
+                        -DCEPHALO_LOOKS_AT=${looks_at})
+  endforeach()
+endforeach()
 add_custom_target(cephalo_cuda_kernels DEPENDS ${cuda_objects})
 set_source_files_properties(${cuda_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
 set(cuda_host_sources

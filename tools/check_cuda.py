@@ -1,7 +1,7 @@
 """check_cuda.py BUILD: what the compiler made of the kernels, without a GPU.
 
 Fails where ptxas has serialised the tensor cores' products (C7510 to C7515), ignored setmaxnreg
-(C7508) or spilled registers, and where the machine code of a Hopper kernel has no HGMMA.
+(C7508) or spilled more than a few registers, and where the machine code of a Hopper kernel has no HGMMA.
 """
 
 import pathlib
@@ -13,7 +13,9 @@ import sys
 WARNING = re.compile(r"\bC75(08|1[0-5])\b")
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'.*?Used (\d+) registers", re.S)
-HOPPER = ("forward.cu", "backward.cu")
+# Bytes of a thread. A few numbers that a step reads once cost less than blocks of half the size.
+MOST_SPILLED = 32
+HOPPER = ("forward_instances.", "backward_instances.")
 
 
 def cuobjdump(nvcc):
@@ -45,11 +47,14 @@ def problems(build):
         for line in text.splitlines():
             if WARNING.search(line):
                 yield f"{name}: {line}"
-        if any(stores != "0" or loads != "0" for stores, loads in SPILLS.findall(text)):
-            yield f"{name}: registers were spilled"
+        spilled = max((int(stores) for stores, _ in SPILLS.findall(text)), default=0)
+        if spilled > MOST_SPILLED:
+            yield f"{name}: {spilled} bytes of registers were spilled"
         used = [int(registers) for _, _, registers in REGISTERS.findall(text)]
+        if not used:
+            continue  # the host's code alone
         line = f"{name}: {len(used)} kernels, at most {max(used)} registers"
-        if name in HOPPER and tool is not None:
+        if name.startswith(HOPPER) and tool is not None:
             counts = {kernel: count for kernel, count in
                       products_by_kernel(tool, log.with_suffix("")).items() if "attend_" in kernel}
             yield from (f"{name}: {kernel} has no HGMMA" for kernel, n in counts.items() if n == 0)

@@ -12,6 +12,7 @@
 namespace cephalo {
 namespace {
 
+using kernels::cuda::IndexSpan;
 using kernels::cuda::MaskArgs;
 using kernels::cuda::MaskPart;
 using kernels::cuda::PositionRule;
@@ -58,27 +59,58 @@ std::vector<double> slopes_of(const BoundMask& mask) {
   return any ? slopes : std::vector<double>();
 }
 
-// Where a mask's documents will be.
-struct DocumentsAt {
-  std::size_t q, kv, keys, queries, first_tile, q_one, kv_one;
-  dim_t q_stride, kv_stride, blocks_stride, tiles_stride, kv_blocks_stride;
+}  // namespace
+
+// Where a mask's documents will be: what is sent, and behind it what the device makes of it.
+struct DeviceProblem::DocumentsAt {
+  struct Side {
+    std::size_t runs, runs_at, reaches, numbers, spans;
+  };
+  Side q, kv;
+  std::size_t documents_at, keys, queries, first_tile, q_one, kv_one;
+  dim_t sequences, blocks, tiles, kv_blocks;
+  bool together;
+  dim_t stride(dim_t each) const { return sequences > 1 ? each : 0; }
 };
 
-DocumentsAt add_documents(const BoundMask& mask, Parcel& parcel) {
+namespace {
+
+DeviceProblem::DocumentsAt add_documents(const BoundMask& mask, Parcel& parcel) {
   const DocumentNumbers d = number_documents(mask);
-  const auto stride = [&](dim_t each) { return d.sequences > 1 ? each : 0; };
-  return {.q = parcel.add(d.q.data(), d.q.size()),
-          .kv = parcel.add(d.kv.data(), d.kv.size()),
-          .keys = parcel.add(d.keys.data(), d.keys.size()),
-          .queries = parcel.add(d.queries.data(), d.queries.size()),
-          .first_tile = parcel.add(d.first_tile.data(), d.first_tile.size()),
-          .q_one = parcel.add(d.q_one.data(), d.q_one.size()),
-          .kv_one = parcel.add(d.kv_one.data(), d.kv_one.size()),
-          .q_stride = stride(mask.extent().q_tokens),
-          .kv_stride = stride(mask.extent().kv_tokens),
-          .blocks_stride = stride(d.blocks),
-          .tiles_stride = stride(d.tiles),
-          .kv_blocks_stride = stride(d.kv_blocks)};
+  const auto add = [&](const auto& numbers) { return parcel.add(numbers.data(), numbers.size()); };
+  const auto add_side = [&](const DocumentNumbers::Side& side) {
+    return DeviceProblem::DocumentsAt::Side{add(side.runs), add(side.runs_at), add(side.reaches), 0,
+                                            0};
+  };
+  return {.q = add_side(d.q),
+          .kv = add_side(d.kv),
+          .documents_at = add(d.documents_at),
+          .keys = add(d.keys),
+          .queries = add(d.queries),
+          .first_tile = add(d.first_tile),
+          .q_one = add(d.q_one),
+          .kv_one = add(d.kv_one),
+          .sequences = d.sequences,
+          .blocks = d.blocks,
+          .tiles = d.tiles,
+          .kv_blocks = d.kv_blocks,
+          .together = d.together};
+}
+
+// Room for the numbers and spans of every token from `used` on; returns where it ends.
+std::size_t place_tokens(const MaskExtent& extent, std::size_t used,
+                         DeviceProblem::DocumentsAt& documents) {
+  const auto place = [&](std::size_t& at, dim_t tokens, std::size_t each) {
+    at = used;
+    used += DeviceProblem::taken(static_cast<std::size_t>(documents.sequences * tokens) * each);
+  };
+  place(documents.q.numbers, extent.q_tokens, sizeof(std::int32_t));
+  place(documents.kv.numbers, extent.kv_tokens, sizeof(std::int32_t));
+  if (documents.together) {
+    place(documents.q.spans, extent.q_tokens, sizeof(kernels::cuda::IndexSpan));
+    place(documents.kv.spans, extent.kv_tokens, sizeof(kernels::cuda::IndexSpan));
+  }
+  return used;
 }
 
 kernels::cuda::Dropout dropout_of(const AttendProblem& problem) {
@@ -143,30 +175,58 @@ void DeviceProblem::send(const AttendProblem& problem, std::size_t scratch_bytes
   const std::size_t slopes_at = parcel.add(slopes.data(), slopes.size());
   DocumentsAt documents{};
   if (mask.has_documents()) documents = add_documents(mask, parcel);
-  scratch_ = std::make_unique<cuda::Scratch>(taken(numbers_.size()) + scratch_bytes);
   used_ = taken(numbers_.size());
+  if (mask.has_documents()) used_ = place_tokens(mask.extent(), used_, documents);
+  scratch_ = std::make_unique<cuda::Scratch>(used_ + scratch_bytes);
   const std::byte* base = scratch_->data();
   to.rules = reinterpret_cast<const PositionRule*>(base + rules_at);
   if (!slopes.empty()) to.slopes = reinterpret_cast<const double*>(base + slopes_at);
-  if (mask.has_documents()) {
-    to.q_documents = reinterpret_cast<const std::int32_t*>(base + documents.q);
-    to.kv_documents = reinterpret_cast<const std::int32_t*>(base + documents.kv);
-    to.q_documents_stride = documents.q_stride;
-    to.kv_documents_stride = documents.kv_stride;
-    spans_ = {reinterpret_cast<const kernels::cuda::IndexSpan*>(base + documents.keys),
-              reinterpret_cast<const kernels::cuda::IndexSpan*>(base + documents.queries),
-              reinterpret_cast<const int*>(base + documents.first_tile),
-              reinterpret_cast<const int*>(base + documents.q_one),
-              reinterpret_cast<const int*>(base + documents.kv_one),
-              documents.blocks_stride,
-              documents.tiles_stride,
-              documents.kv_blocks_stride};
-  }
   for (const BoundMask::Part& part : mask.parts()) to.parts[to.part_count++] = part_of(part);
   to.kv_begin = mask.place().kv_tokens.begin;
   cuda::check(
       kernels::cuda::upload(scratch_->data(), numbers_.data(), numbers_.size(), current_stream()),
       "attend");
+  if (mask.has_documents()) write_documents(mask.extent(), documents);
+}
+
+// What was sent of documents, as kernels see it, and the numbers of their tokens.
+void DeviceProblem::write_documents(const MaskExtent& extent, const DocumentsAt& at) {
+  std::byte* base = scratch_->data();
+  const auto ints = [&](std::size_t where) {
+    return reinterpret_cast<std::int32_t*>(base + where);
+  };
+  const auto spans = [&](std::size_t where) { return reinterpret_cast<IndexSpan*>(base + where); };
+  const auto side = [&](const DocumentsAt::Side& here, const DocumentsAt::Side& other,
+                        dim_t tokens) {
+    return kernels::cuda::DocumentSide{
+        reinterpret_cast<const kernels::cuda::TokenRun*>(base + here.runs),
+        ints(here.runs_at),
+        spans(other.reaches),
+        ints(here.numbers),
+        at.together ? spans(here.spans) : nullptr,
+        static_cast<std::int32_t>(tokens)};
+  };
+  MaskArgs& to = args_.mask;
+  to.q_documents = ints(at.q.numbers);
+  to.kv_documents = ints(at.kv.numbers);
+  to.q_documents_stride = at.stride(extent.q_tokens);
+  to.kv_documents_stride = at.stride(extent.kv_tokens);
+  spans_ = {.keys = spans(at.keys),
+            .queries = spans(at.queries),
+            .first_tile = ints(at.first_tile),
+            .q_one = ints(at.q_one),
+            .kv_one = ints(at.kv_one),
+            .of_query = at.together ? spans(at.q.spans) : nullptr,
+            .of_key = at.together ? spans(at.kv.spans) : nullptr,
+            .blocks_stride = at.stride(at.blocks),
+            .tiles_stride = at.stride(at.tiles),
+            .kv_blocks_stride = at.stride(at.kv_blocks)};
+  cuda::check(kernels::cuda::write_documents(
+                  {{side(at.q, at.kv, extent.q_tokens), side(at.kv, at.q, extent.kv_tokens)},
+                   ints(at.documents_at),
+                   static_cast<std::int32_t>(at.sequences)},
+                  current_stream()),
+              "attend");
 }
 
 void DeviceProblem::set_results(const MutableTensorView& context, const MutableTensorView& lse) {
@@ -175,7 +235,25 @@ void DeviceProblem::set_results(const MutableTensorView& context, const MutableT
 }
 
 kernels::cuda::PairRules DeviceProblem::pair_rules() const {
-  return {args_.mask, spans_, args_.dropout, static_cast<float>(args_.softcap)};
+  kernels::cuda::PairRules rules{};
+  rules.mask = args_.mask;
+  rules.documents = spans_;
+  rules.dropout = args_.dropout;
+  if (args_.softcap != 0.0) {
+    rules.softcap = static_cast<float>(args_.softcap);
+    rules.scale_in_caps = static_cast<float>(args_.scale / args_.softcap);
+    rules.softcap2 = static_cast<float>(args_.softcap * 1.4426950408889634);
+  }
+  if (args_.dropout.threshold != 0) rules.shrunk = static_cast<float>(1.0 / args_.dropout.grown);
+  auto low = static_cast<std::uint32_t>(args_.dropout.seed);
+  auto high = static_cast<std::uint32_t>(args_.dropout.seed >> 32);
+  for (auto& keys : rules.round_keys) {
+    keys[0] = low;
+    keys[1] = high;
+    low += 0x9E3779B9U;
+    high += 0xBB67AE85U;
+  }
+  return rules;
 }
 
 unsigned* DeviceProblem::counters() const {

@@ -19,6 +19,8 @@ const char* why_not_on_cuda(const AttendProblem& problem);
 // without waiting. Lives as long as the call; its scratch is given back in stream order.
 class DeviceProblem {
  public:
+  struct DocumentsAt;  // where in the scratch they are
+
   // scratch_bytes: what the caller's kernels want for themselves.
   DeviceProblem(const AttendProblem& problem, std::size_t scratch_bytes);
 
@@ -34,6 +36,7 @@ class DeviceProblem {
 
  private:
   void send(const AttendProblem& problem, std::size_t scratch_bytes);
+  void write_documents(const MaskExtent& extent, const DocumentsAt& at);
 
   cuda::UseDevice device_;
   kernels::cuda::AttendArgs args_{};

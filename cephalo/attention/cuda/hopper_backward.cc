@@ -10,6 +10,7 @@ namespace {
 
 using kernels::cuda::BackwardBoxes;
 using kernels::cuda::HopperBackward;
+using kernels::cuda::Instance;
 using kernels::cuda::kDqBlock;
 using kernels::cuda::LooksAt;
 
@@ -32,19 +33,19 @@ std::size_t bytes_of(dim_t count, std::size_t each) {
   return static_cast<std::size_t>(count) * each;
 }
 
-dim_t queries_of_block(const AttendProblem& p) {
-  return kDqBlock / backward_boxes(instance_of(p)).width;
+dim_t queries_of_block(const Instance& instance) {
+  return kDqBlock / backward_boxes(instance).width;
 }
-dim_t query_blocks(const AttendProblem& p) {
-  const dim_t queries = queries_of_block(p);
+dim_t query_blocks(const AttendProblem& p, const Instance& instance) {
+  const dim_t queries = queries_of_block(instance);
   return (p.q.dim(2) + queries - 1) / queries;
 }
 
-Layout layout_of(const AttendProblem& p) {
+Layout layout_of(const AttendProblem& p, const Instance& instance) {
   const dim_t heads = p.q.dim(0) * p.q.dim(1);
-  const dim_t blocks = heads * query_blocks(p);
-  const dim_t padded = blocks * queries_of_block(p);
-  const bool has_shares = instance_of(p).looks_at == LooksAt::pairs;
+  const dim_t blocks = heads * query_blocks(p, instance);
+  const dim_t padded = blocks * queries_of_block(instance);
+  const bool has_shares = instance.looks_at == LooksAt::pairs || instance.looks_at == LooksAt::bias;
   const kernels::cuda::Sizes sizes{p.q.dim(0), p.q.dim(1), p.k.dim(1), p.q.dim(2),
                                    p.k.dim(2), p.q.dim(3), p.v.dim(3)};
   return {.dq = bytes_of(blocks * kDqBlock, sizeof(float)),
@@ -58,14 +59,21 @@ Layout layout_of(const AttendProblem& p) {
           .keys = bytes_of(2 * p.k.dim(0) * p.k.dim(1) * p.k.dim(2), sizeof(unsigned))};
 }
 
+std::size_t packed_inputs(const AttendProblem& p) {
+  return packed_bytes(p.q, p.q.dtype()) + packed_bytes(p.k, p.k.dtype()) +
+         packed_bytes(p.v, p.v.dtype());
+}
+
 // One backward pass: scratch, arguments of all kernels, launches.
 class HopperBackwardCall {
  public:
   explicit HopperBackwardCall(const BackwardProblem& problem)
       : problem_(problem),
         p_(problem.forward),
-        layout_(layout_of(p_)),
-        call_(p_, scratch_bytes(problem)),
+        instance_(instance_of(p_)),
+        boxes_(backward_boxes(instance_)),
+        layout_(layout_of(p_, instance_)),
+        call_(p_, scratch_bytes()),
         dk_(packed_result(problem.gradients.dk, p_.q.dtype(), call_)),
         dv_(packed_result(problem.gradients.dv, p_.q.dtype(), call_)) {
     fill_careful();
@@ -75,10 +83,9 @@ class HopperBackwardCall {
   void run() {
     const std::size_t cleared = DeviceProblem::taken(layout_.dq) + layout_.turns;
     check(kernels::cuda::clear(fast_.dq, cleared, current_stream()));
-    const std::int64_t padded = query_blocks(p_) * queries_of_block(p_);
+    const std::int64_t padded = query_blocks(p_, instance_) * queries_of_block(instance_);
     check(prepare_backward(careful_, {lse2_, share2_, delta_, padded}, current_stream()));
-    check(
-        attend_backward_hopper(instance_of(p_), p_.options.deterministic, fast_, current_stream()));
+    check(attend_backward_hopper(instance_, p_.options.deterministic, fast_, current_stream()));
     check(kernels::cuda::write_query_gradient({.from = fast_.dq,
                                                .dq = careful_.dq,
                                                .careful = call_.counters() + 2,
@@ -86,9 +93,9 @@ class HopperBackwardCall {
                                                .batch = p_.q.dim(0),
                                                .num_heads = p_.q.dim(1),
                                                .q_tokens = p_.q.dim(2),
-                                               .width = backward_boxes(instance_of(p_)).width,
+                                               .width = boxes_.width,
                                                .columns = static_cast<int>(p_.q.dim(3)),
-                                               .scale = static_cast<float>(p_.scale)},
+                                               .scale = dq_scale()},
                                               current_stream()));
     write_back(problem_.gradients.dk, dk_);
     write_back(problem_.gradients.dv, dv_);
@@ -104,10 +111,15 @@ class HopperBackwardCall {
  private:
   static void check(int error) { cuda::check(error, "attend_backward"); }
 
-  static std::size_t scratch_bytes(const BackwardProblem& problem) {
-    const DType dtype = problem.forward.q.dtype();
-    return hopper_backward_scratch(problem.forward) + packed_bytes(problem.pass.dcontext, dtype) +
-           packed_bytes(problem.gradients.dk, dtype) + packed_bytes(problem.gradients.dv, dtype);
+  std::size_t scratch_bytes() const {
+    const DType dtype = p_.q.dtype();
+    return layout_.total() + packed_inputs(p_) + packed_bytes(problem_.pass.dcontext, dtype) +
+           packed_bytes(problem_.gradients.dk, dtype) + packed_bytes(problem_.gradients.dv, dtype);
+  }
+  // Kernels that look at dropout leave its factor out of dS.
+  float dq_scale() const {
+    const double grown = instance_.looks_at == LooksAt::dropout ? call_.args().dropout.grown : 1.0;
+    return static_cast<float>(p_.scale * grown);
   }
 
   template <typename T>
@@ -136,15 +148,15 @@ class HopperBackwardCall {
     careful_.row_numbers = take<void>(layout_.row_numbers);
     queries_ = take<unsigned>(layout_.queries);
     fast_.careful_rows = take<unsigned>(layout_.keys);
-    const BackwardBoxes boxes = backward_boxes(instance_of(p_));
-    const int width = boxes.width;
-    fast_.q = make_tensor_map(packed(p_.q, call_), {boxes.q_rows, width});
-    fast_.k = make_tensor_map(packed(p_.k, call_), {boxes.kv_rows, width});
-    fast_.v = make_tensor_map(packed(p_.v, call_), {boxes.kv_rows, width});
-    fast_.dcontext = make_tensor_map(packed(problem_.pass.dcontext, call_), {boxes.q_rows, width});
-    fast_.dk = make_tensor_map(dk_, {boxes.gradient_rows, width});
-    fast_.dv = make_tensor_map(dv_, {boxes.gradient_rows, width});
+    const int width = boxes_.width;
+    fast_.q = make_tensor_map(packed(p_.q, call_), {boxes_.q_rows, width});
+    fast_.k = make_tensor_map(packed(p_.k, call_), {boxes_.kv_rows, width});
+    fast_.v = make_tensor_map(packed(p_.v, call_), {boxes_.kv_rows, width});
+    fast_.dcontext = make_tensor_map(packed(problem_.pass.dcontext, call_), {boxes_.q_rows, width});
+    fast_.dk = make_tensor_map(dk_, {boxes_.gradient_rows, width});
+    fast_.dv = make_tensor_map(dv_, {boxes_.gradient_rows, width});
     fast_.pairs = call_.pair_rules();
+    if (instance_.looks_at == LooksAt::bias) fast_.bias = bias_map_of(p_);
     fast_.lse2 = lse2_;
     fast_.share2 = share2_;
     fast_.delta = delta_;
@@ -162,6 +174,8 @@ class HopperBackwardCall {
 
   const BackwardProblem& problem_;
   const AttendProblem& p_;
+  Instance instance_;
+  BackwardBoxes boxes_;
   Layout layout_;
   DeviceProblem call_;
   MutableTensorView dk_, dv_;
@@ -176,8 +190,7 @@ class HopperBackwardCall {
 }  // namespace
 
 std::size_t hopper_backward_scratch(const AttendProblem& p) {
-  return layout_of(p).total() + packed_bytes(p.q, p.q.dtype()) + packed_bytes(p.k, p.k.dtype()) +
-         packed_bytes(p.v, p.v.dtype());
+  return layout_of(p, instance_of(p)).total() + packed_inputs(p);
 }
 
 void attend_backward_on_hopper(const BackwardProblem& problem) {

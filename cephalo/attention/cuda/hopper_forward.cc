@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
+#include "cephalo/attention/cuda/document_spans.h"
 #include "cephalo/attention/cuda/packed.h"
+#include "cephalo/attention/cuda/tensor_map.h"
 #include "cephalo/kernels/cuda/simple.h"
 
 namespace cephalo {
@@ -41,6 +44,20 @@ bool shifts_fit(const BoundMask& mask) {
   return true;
 }
 
+// The one tensor of a mask, if it is a bias for every pair of q's type that the copy engine can
+// read: [batch | 1, num_heads | 1, q_tokens, kv_tokens]
+std::optional<TensorView> bias_of_pairs(const AttendProblem& p) {
+  if (p.mask.parts().size() != 1) return std::nullopt;
+  const BoundMask::Part& part = p.mask.parts().front();
+  if (part.role != MaskTensor::Role::bias || part.view.dtype() != p.q.dtype()) return std::nullopt;
+  const dim_t sizes[4] = {part.stride[0] == 0 ? 1 : p.q.dim(0),
+                          part.stride[1] == 0 ? 1 : p.q.dim(1), p.q.dim(2), p.k.dim(2)};
+  const TensorView bias(
+      part.view.data(), part.view.dtype(), {sizes[0], sizes[1], sizes[2], sizes[3]},
+      {part.stride[0], part.stride[1], part.stride[2], part.stride[3]}, part.view.device());
+  return fits_bias_map(bias) ? std::optional<TensorView>(bias) : std::nullopt;
+}
+
 bool has_slopes(const BoundMask& mask) {
   for (dim_t h = 0; h < mask.extent().num_heads; ++h) {
     if (mask.slope(h) != 0.0) return true;
@@ -48,9 +65,20 @@ bool has_slopes(const BoundMask& mask) {
   return false;
 }
 
-bool looks_at_pairs(const AttendProblem& p) {
-  return !p.mask.parts().empty() || p.mask.has_documents() || has_slopes(p.mask) ||
-         p.options.softcap || p.options.dropout > 0.0;
+// What a mask and options ask for beside positions.
+LooksAt looks_at(const AttendProblem& p) {
+  const bool has_parts = !p.mask.parts().empty(), has_documents = p.mask.has_documents();
+  const bool slopes = has_slopes(p.mask), caps = p.options.softcap.has_value();
+  const bool drops = p.options.dropout > 0.0;
+  const int things = static_cast<int>(has_parts) + static_cast<int>(slopes) +
+                     static_cast<int>(caps) + static_cast<int>(drops);
+  if (things == 0 && !has_documents) {
+    return sees_all(p.mask) ? LooksAt::nothing : LooksAt::positions;
+  }
+  if (things > 1 || (has_documents && !documents_are_together(p.mask))) return LooksAt::pairs;
+  if (has_parts) return bias_of_pairs(p) ? LooksAt::bias : LooksAt::pairs;
+  if (caps) return LooksAt::softcap;
+  return drops ? LooksAt::dropout : LooksAt::alibi;
 }
 
 const char* why_not_these_sizes(const AttendProblem& p) {
@@ -85,8 +113,11 @@ const char* why_not_on_hopper(const AttendProblem& p) {
 
 Instance instance_of(const AttendProblem& p) {
   const int width = std::max(p.q.dim(3), p.v.dim(3)) <= 64 ? 64 : 128;
-  if (looks_at_pairs(p)) return {p.q.dtype(), width, LooksAt::pairs};
-  return {p.q.dtype(), width, sees_all(p.mask) ? LooksAt::nothing : LooksAt::positions};
+  return {p.q.dtype(), width, looks_at(p)};
+}
+
+kernels::cuda::BiasMap bias_map_of(const AttendProblem& p) {
+  return make_bias_map(*bias_of_pairs(p));
 }
 
 std::size_t hopper_forward_scratch(const AttendProblem& p) {
@@ -122,6 +153,7 @@ void attend_on_hopper(const AttendProblem& p, const AttendOutput& output) {
   args.kv_tokens = static_cast<int>(p.k.dim(2));
   args.scale = static_cast<float>(p.scale);
   args.pairs = call.pair_rules();
+  if (instance.looks_at == LooksAt::bias) args.bias = bias_map_of(p);
   cuda::check(attend_hopper(instance, args, current_stream()), "attend");
   write_back(output.context, context);
   cuda::check(kernels::cuda::attend_listed_rows(call.args(), {args.careful, args.careful_rows},

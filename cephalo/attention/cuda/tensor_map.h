@@ -18,4 +18,9 @@ struct BoxSize {
 };
 kernels::cuda::TensorMap make_tensor_map(const TensorView& t, const BoxSize& box);
 
+// A bias [batch | 1, num_heads | 1, q_tokens, kv_tokens] of 16 bits, in boxes of 64 queries
+// and keys; by_batch and by_head as its sizes say. Keys past the end read as 0.
+bool fits_bias_map(const TensorView& bias);
+kernels::cuda::BiasMap make_bias_map(const TensorView& bias);
+
 }  // namespace cephalo

@@ -1,44 +1,9 @@
-// The instances of the backward kernel, their launch, and dq's way to its rows.
-#include "cephalo/kernels/cuda/backward.cuh"
-
-#include <cuda_runtime_api.h>
-
+// Which instance of the backward kernel, its launch, and dq's way to its rows.
 #include "cephalo/kernels/cuda/elements.cuh"
 #include "cephalo/kernels/cuda/instances.cuh"
 
 namespace cephalo::kernels::cuda {
 namespace {
-
-template <typename C>
-int launch(const HopperBackward& args, cudaStream_t stream) {
-  const int error = cudaFuncSetAttribute(
-      attend_backward<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
-  if (error != cudaSuccess) return error;
-  const int blocks = key_tiles<C>(args) * args.batch * args.num_kv_heads;
-  attend_backward<C><<<blocks, C::kThreads, C::kSharedBytes, stream>>>(args);
-  return cudaGetLastError();
-}
-
-struct Entry {
-  Instance instance;
-  BackwardBoxes boxes;
-  int (*by_turns)(const HopperBackward&, cudaStream_t);
-  int (*in_any_order)(const HopperBackward&, cudaStream_t);
-};
-template <DType kDType, int kInstanceWidth, LooksAt kLooksAt>
-constexpr Entry entry() {
-  using Element = typename ElementOf<kDType>::Type;
-  // Twice the scores of a step, as width 64 has them, leave no registers for what pairs need.
-  constexpr int kWidth = kLooksAt == LooksAt::pairs ? 128 : kInstanceWidth;
-  using C = BackwardConfig<Element, kWidth, kLooksAt, true>;
-  return {{kDType, kInstanceWidth, kLooksAt},
-          {C::kQueries, C::kKeys, 64, kWidth},
-          launch<C>,
-          launch<BackwardConfig<Element, kWidth, kLooksAt, false>>};
-}
-#define CEPHALO_ENTRY(TYPE, WIDTH, LOOKS_AT) entry<DType::TYPE, WIDTH, LooksAt::LOOKS_AT>(),
-constexpr Entry kEntries[] = {CEPHALO_HOPPER_INSTANCES(CEPHALO_ENTRY)};
-#undef CEPHALO_ENTRY
 
 __device__ inline std::uint32_t picked(const std::uint32_t (&w)[4], int n) {
   const std::uint32_t even = n & 2 ? w[2] : w[0], odd = n & 2 ? w[3] : w[1];
@@ -124,13 +89,13 @@ __global__ void write_rows(const __grid_constant__ HopperQueryGradient a) {
 }  // namespace
 
 BackwardBoxes backward_boxes(const Instance& instance) {
-  const Entry* found = find_instance(kEntries, instance);
+  const auto* found = find_instance<BackwardEntry>(instance);
   return found != nullptr ? found->boxes : BackwardBoxes{0, 0, 0, 0};
 }
 
 int attend_backward_hopper(const Instance& instance, bool by_turns, const HopperBackward& args,
                            void* stream) {
-  const Entry* found = find_instance(kEntries, instance);
+  const auto* found = find_instance<BackwardEntry>(instance);
   if (found == nullptr) return cudaErrorInvalidDeviceFunction;
   const auto in = static_cast<cudaStream_t>(stream);
   return by_turns ? found->by_turns(args, in) : found->in_any_order(args, in);

@@ -9,11 +9,11 @@
 namespace cephalo::kernels::cuda {
 
 template <typename Element_, int kColumns, LooksAt kLooksAt, bool kByTurns>
-struct BackwardConfig {
+struct BackwardConfig : Looks<kLooksAt> {
+  using Look = Looks<kLooksAt>;
   using Element = Element_;
   static constexpr int kWidth = kColumns, kKeys = 128, kThreads = 384;
   static constexpr int kQueries = kDqBlock / kWidth;  // of a step: 64 of width 128, 128 of width 64
-  static constexpr bool kSpans = kLooksAt != LooksAt::nothing, kPairs = kLooksAt == LooksAt::pairs;
   static constexpr bool kTurns = kByTurns;
   static constexpr int kKvBytes = kKeys * kWidth * 2, kQBytes = kQueries * kWidth * 2;
   static constexpr int kDsBytes = kKeys * kQueries * 2, kRowBytes = kQueries * 4;
@@ -22,7 +22,7 @@ struct BackwardConfig {
   static constexpr int kDsAt = kDcontextAt + 2 * kQBytes, kDqAt = kDsAt + 2 * kDsBytes;
   static constexpr int kLseAt = kDqAt + (kTurns ? 2 * kDqBytes : 0),
                        kDeltaAt = kLseAt + 2 * kRowBytes, kShareAt = kDeltaAt + 2 * kRowBytes;
-  static constexpr int kBarriersAt = kShareAt + (kPairs ? 2 * kRowBytes : 0);
+  static constexpr int kBarriersAt = kShareAt + (Look::kPairs ? 2 * kRowBytes : 0);
   static constexpr int kSharedBytes = kBarriersAt + 128;
   // A block starts with 168 for each thread and never gets more: 3 · 168 = 24 + 2 · 240.
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
@@ -69,37 +69,57 @@ __host__ __device__ inline int key_tiles(const HopperBackward& a) {
 // Leaves the blocks of queries of which documents may hide less than everything.
 template <typename C>
 __device__ inline void keep_documents(const HopperBackward& a, BackwardTile& tile) {
-  static_assert(!C::kPairs || (C::kQueries == kDocumentQueries && C::kKeys == kDocumentKeys));
+  static_assert(C::kQueries % kDocumentQueries == 0 && C::kKeys == kDocumentKeys);
+  constexpr int kTogether = C::kQueries / kDocumentQueries;
   const DocumentSpans& d = a.pairs.documents;
   if (d.queries == nullptr) return;
   const IndexSpan span = d.queries[tile.batch * d.tiles_stride + tile.key / C::kKeys];
-  const int end = min(tile.first + tile.count, span.end);
-  tile.first = max(tile.first, span.begin);
+  const int end = min(tile.first + tile.count, (span.end + kTogether - 1) / kTogether);
+  tile.first = max(tile.first, span.begin / kTogether);
   tile.count = max(0, end - tile.first);
 }
 
-// The first keys come first, which with a causal mask most queries see. In any order: heads whose
-// queries fit the L2 together, then the next. By turns all heads are interleaved: the few tiles of
-// a head that run at once follow each other, block by block, so that a block is in the L2 when they
-// come, and waiting for each other at the start is short.
+// Leaves the blocks of queries that see anything of a tile's keys.
 template <typename C>
-__device__ inline BackwardTile backward_tile(const HopperBackward& a, int t) {
-  const int per_head = key_tiles<C>(a), heads = a.batch * a.num_kv_heads;
-  const std::int64_t bytes = static_cast<std::int64_t>(a.q_tokens) * C::kWidth * 4;
-  const std::int64_t fitting = max(std::int64_t{1}, (std::int64_t{32} << 20) / bytes);
-  const int group = C::kTurns ? heads : static_cast<int>(min(fitting, std::int64_t{heads}));
-  const int head0 = t / (group * per_head) * group, in = t - head0 * per_head;
-  const int count = min(group, heads - head0);
-  const int head = head0 + in % count, number = in / count;
-  BackwardTile tile{number * C::kKeys, head % a.num_kv_heads, head / a.num_kv_heads, 0,
-                    query_blocks<C>(a)};
+__device__ inline void keep_visible(const HopperBackward& a, BackwardTile& tile) {
   if (C::kSpans) {
     const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
     const int first = rule.first_query(tile.key), last = rule.last_query(tile.key, C::kKeys);
     tile.first = first / C::kQueries;
     tile.count = first < last ? (last + C::kQueries - 1) / C::kQueries - tile.first : 0;
   }
-  if (C::kPairs) keep_documents<C>(a, tile);
+  if (C::kDocuments) keep_documents<C>(a, tile);
+}
+
+// How many heads run at once. In any order: those whose queries fit the L2 together. By turns the
+// tiles of a head that run at once follow each other, block by block, so that a block is in the L2
+// when they come: several of them, but few beside the blocks of a tile (the middle one is asked),
+// since each waits for the one before when they start.
+template <typename C>
+__device__ inline int heads_at_once(const HopperBackward& a) {
+  const int heads = a.batch * a.num_kv_heads;
+  if (C::kTurns) {
+    BackwardTile middle{key_tiles<C>(a) / 2 * C::kKeys, 0, 0, 0, query_blocks<C>(a)};
+    keep_visible<C>(a, middle);
+    const int tiles = min(max(middle.count / 8, 1), 8);
+    return min(max(a.multiprocessors / tiles, 1), heads);
+  }
+  const std::int64_t bytes = static_cast<std::int64_t>(a.q_tokens) * C::kWidth * 4;
+  const std::int64_t fitting = max(std::int64_t{1}, (std::int64_t{32} << 20) / bytes);
+  return static_cast<int>(min(fitting, std::int64_t{heads}));
+}
+
+// The first keys come first, which with a causal mask most queries see.
+template <typename C>
+__device__ inline BackwardTile backward_tile(const HopperBackward& a, int t) {
+  const int per_head = key_tiles<C>(a), heads = a.batch * a.num_kv_heads;
+  const int group = heads_at_once<C>(a);
+  const int head0 = t / (group * per_head) * group, in = t - head0 * per_head;
+  const int count = min(group, heads - head0);
+  const int head = head0 + in % count, number = in / count;
+  BackwardTile tile{number * C::kKeys, head % a.num_kv_heads, head / a.num_kv_heads, 0,
+                    query_blocks<C>(a)};
+  keep_visible<C>(a, tile);
   return tile;
 }
 
@@ -113,10 +133,23 @@ __device__ inline unsigned turn_at(const HopperBackward& a, const BackwardTile& 
   }
   int first_tile = first_key / C::kKeys;
   const DocumentSpans& d = a.pairs.documents;
-  if (C::kPairs && d.first_tile != nullptr) {
-    first_tile = max(first_tile, d.first_tile[tile.batch * d.blocks_stride + block]);
+  if (C::kDocuments && d.first_tile != nullptr) {
+    const int first = block * (C::kQueries / kDocumentQueries);
+    first_tile = max(first_tile, d.first_tile[tile.batch * d.blocks_stride + first]);
   }
   return static_cast<unsigned>(tile.key / C::kKeys - first_tile);
+}
+
+// The queries of the one document that a tile's keys are all of; none where there are several.
+template <typename C>
+__device__ inline IndexSpan queries_of_tile(const HopperBackward& a, const BackwardTile& tile) {
+  const DocumentSpans& d = a.pairs.documents;
+  const int* ones = d.kv_one + tile.batch * d.kv_blocks_stride;
+  const int block = tile.key / kDocumentQueries;
+  const int last = min(tile.key + C::kKeys, a.kv_tokens) - 1;
+  const bool one = ones[block] >= 0 && ones[block] == ones[last / kDocumentQueries];
+  if (!one) return {0, 0};
+  return d.of_key[tile.batch * a.pairs.mask.kv_documents_stride + tile.key];
 }
 
 // Blocks of queries of which every query sees every key of the tile: [clean_begin, clean_end). From
@@ -131,8 +164,13 @@ __device__ inline BackwardMask backward_mask(const HopperBackward& a, const Back
   const bool whole = tile.key + C::kKeys <= a.kv_tokens;
   if (!C::kSpans) return {0, whole ? query_blocks<C>(a) : 0, kNone};
   const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
-  const int first = rule.first_query(tile.key + C::kKeys - 1);
-  const int last = min(tile.key + rule.left - rule.shift, rule.q_len - 1);
+  int first = rule.first_query(tile.key + C::kKeys - 1);
+  int last = min(tile.key + rule.left - rule.shift, rule.q_len - 1);
+  if (C::kOneThing && a.pairs.documents.of_key != nullptr) {
+    const IndexSpan queries = queries_of_tile<C>(a, tile);
+    first = max(first, queries.begin);
+    last = min(last, queries.end - 1);
+  }
   return {(first + C::kQueries - 1) / C::kQueries, (max(last, -1) + 1) / C::kQueries,
           rule.q_len < a.q_tokens ? rule.q_len / C::kQueries : kNone};
 }

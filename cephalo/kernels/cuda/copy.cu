@@ -30,9 +30,9 @@ __global__ void copy_elements(const __grid_constant__ CopyArgs a) {
   }
 }
 
-// Arguments of a kernel are copied whole: a small one for the usual few numbers. The large one is
-// near the most that a kernel takes.
-constexpr int kFewWords = 240, kManyWords = 8000;
+// Arguments of a kernel are copied whole: a small one for the usual few numbers, one for the runs
+// of documents. The large one is near the most that a kernel takes.
+constexpr int kFewWords = 240, kSomeWords = 1000, kManyWords = 8000;
 template <int kCount>
 struct Words {
   std::uint32_t words[kCount];
@@ -79,6 +79,8 @@ int upload(void* to, const void* from, std::size_t bytes, void* stream) {
     const std::size_t count = left < kManyWords ? left : kManyWords;
     if (count <= kFewWords) {
       send_words<kFewWords>(words, source, count, in);
+    } else if (count <= kSomeWords) {
+      send_words<kSomeWords>(words, source, count, in);
     } else {
       send_words<kManyWords>(words, source, count, in);
     }

@@ -8,72 +8,87 @@
 
 namespace cephalo::kernels::cuda {
 
-// Widths of 64 and 128. kHandOff: the next warpgroup may start its products after so many steps of
-// this one's second product.
-template <int kWidth, bool kPairs>
-struct ForwardTuning;
-template <>
-struct ForwardTuning<128, false> {
-  static constexpr int kGroups = 2, kKeys = 128, kStages = 2, kHandOff = 7;
-  static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
+// hand_off: the next warpgroup may start its products after so many steps of this one's second
+// product.
+struct ForwardTuning {
+  int groups, keys, stages, hand_off, consumer_registers, producer_registers;
 };
-template <>
-struct ForwardTuning<64, false> {
-  static constexpr int kGroups = 3, kKeys = 96, kStages = 4, kHandOff = 2;
-  static constexpr int kConsumerRegisters = 160, kProducerRegisters = 32;
-};
-// A look at pairs needs registers: blocks of 64 keys, whose 32 scores of a thread have a bit each
-// in one word.
-template <>
-struct ForwardTuning<128, true> {
-  static constexpr int kGroups = 2, kKeys = 64, kStages = 4, kHandOff = 2;
-  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
-};
-template <>
-struct ForwardTuning<64, true> {
-  static constexpr int kGroups = 2, kKeys = 64, kStages = 4, kHandOff = 2;
-  static constexpr int kConsumerRegisters = 232, kProducerRegisters = 40;
-};
+constexpr ForwardTuning forward_tuning(int width, LooksAt looks_at) {
+  // A look at pairs needs registers: blocks of 64 keys, whose 32 scores of a thread have a bit each
+  // in one word.
+  if (looks_at == LooksAt::pairs) return {2, 64, 4, 2, 232, 40};
+  if (width == 128) {
+    const bool needs_few = looks_at == LooksAt::nothing || looks_at == LooksAt::positions;
+    return {2, 128, 2, 7, needs_few ? 240 : 232, needs_few ? 24 : 40};
+  }
+  if (looks_at == LooksAt::bias) return {2, 128, 3, 2, 232, 40};
+  if (looks_at == LooksAt::dropout) return {3, 64, 4, 2, 160, 32};  // draws need registers
+  return {3, 96, 4, 2, 160, 32};
+}
 
 template <typename Element_, int kColumns, LooksAt kLooksAt>
-struct ForwardConfig : ForwardTuning<kColumns, kLooksAt == LooksAt::pairs> {
+struct ForwardConfig : Looks<kLooksAt> {
   using Element = Element_;
-  static constexpr int kWidth = kColumns;
-  static constexpr bool kSpans = kLooksAt != LooksAt::nothing, kPairs = kLooksAt == LooksAt::pairs;
-  using Tuning = ForwardTuning<kWidth, kPairs>;
-  static constexpr int kRows = 64 * Tuning::kGroups, kThreads = 128 * (Tuning::kGroups + 1);
-  // One warpgroup's q; one stage of k or v.
-  static constexpr int kQBytes = 64 * kWidth * 2, kKvBytes = Tuning::kKeys * kWidth * 2;
-  static constexpr int kQAll = Tuning::kGroups * kQBytes, kKvAll = 2 * Tuning::kStages * kKvBytes;
+  using Look = Looks<kLooksAt>;
+  static constexpr ForwardTuning kTuning = forward_tuning(kColumns, kLooksAt);
+  static constexpr int kWidth = kColumns, kKeys = kTuning.keys, kStages = kTuning.stages;
+  static constexpr int kGroups = kTuning.groups, kHandOff = kTuning.hand_off;
+  static constexpr int kConsumerRegisters = kTuning.consumer_registers,
+                       kProducerRegisters = kTuning.producer_registers;
+  static constexpr int kRows = 64 * kGroups, kThreads = 128 * (kGroups + 1);
+  // One warpgroup's q; one stage of k or v; one warpgroup's bias.
+  static constexpr int kQBytes = 64 * kWidth * 2, kKvBytes = kKeys * kWidth * 2;
+  static constexpr int kBiasStages = 2, kBiasBytes = Look::kBias ? 64 * kKeys * 2 : 0;
+  static constexpr int kBiasAll = kBiasStages * kGroups * kBiasBytes;
+  static constexpr int kQAll = kGroups * kQBytes, kKvAll = 2 * kStages * kKvBytes;
   // Is there room to fetch the next tile's q early?
-  static constexpr int kQBuffers = kKvAll + 2 * kQAll + 2048 <= 232448 ? 2 : 1;
+  static constexpr int kQBuffers = kKvAll + kBiasAll + 2 * kQAll + 2048 <= 232448 ? 2 : 1;
   static constexpr int kKAt = kQBuffers * kQAll, kVAt = kKAt + kKvAll / 2;
-  static constexpr int kBarriersAt = kVAt + kKvAll / 2;
-  static constexpr int kSharedBytes = kBarriersAt + 320;
+  static constexpr int kBiasAt = kVAt + kKvAll / 2;
+  static constexpr int kBarriersAt = kBiasAt + kBiasAll;
+  static constexpr int kSharedBytes = kBarriersAt + 352 + 32 * kQBuffers * kGroups;
 };
 
-// q [kQBuffers][kGroups][width/64][64][64], k and v [kStages][width/64][kKeys][64], all with the
-// 128-byte swizzle, then barriers. x names a warpgroup's q buffer: buffer · kGroups + warpgroup.
+// q [kQBuffers][kGroups][width/64][64][64], k and v [kStages][width/64][kKeys][64], bias
+// [kBiasStages][kGroups][kKeys/64][64][64], all with the 128-byte swizzle, then barriers. x names a
+// warpgroup's q buffer: buffer · kGroups + warpgroup.
 template <typename C>
 struct ForwardShared {
   std::uint32_t base;
   __device__ std::uint32_t q(int x) const { return base + x * C::kQBytes; }
   __device__ std::uint32_t k(int s) const { return base + C::kKAt + s * C::kKvBytes; }
   __device__ std::uint32_t v(int s) const { return base + C::kVAt + s * C::kKvBytes; }
+  __device__ std::uint32_t bias(int s, int group) const {
+    return base + C::kBiasAt + (s * C::kGroups + group) * C::kBiasBytes;
+  }
   __device__ std::uint32_t k_full(int s) const { return base + C::kBarriersAt + 8 * s; }
   __device__ std::uint32_t v_full(int s) const { return base + C::kBarriersAt + 32 + 8 * s; }
   __device__ std::uint32_t k_free(int s) const { return base + C::kBarriersAt + 64 + 8 * s; }
   __device__ std::uint32_t v_free(int s) const { return base + C::kBarriersAt + 96 + 8 * s; }
   __device__ std::uint32_t q_full(int x) const { return base + C::kBarriersAt + 128 + 8 * x; }
   __device__ std::uint32_t q_free(int x) const { return base + C::kBarriersAt + 192 + 8 * x; }
-  // The number of the tile whose q is in the buffer; below 0: there are no more.
-  __device__ std::uint32_t tile(int x) const { return base + C::kBarriersAt + 256 + 4 * x; }
+  __device__ std::uint32_t bias_full(int s) const { return base + C::kBarriersAt + 320 + 8 * s; }
+  __device__ std::uint32_t bias_free(int s) const { return base + C::kBarriersAt + 336 + 8 * s; }
+  // The ForwardTile whose q is in the buffer.
+  __device__ std::uint32_t tile(int x) const { return base + C::kBarriersAt + 352 + 32 * x; }
 };
 
 struct ForwardTile {
   int row, head, batch;
-  int first_key, blocks;  // blocks of keys from first_key on; at least 1
+  int first_key, blocks;  // blocks of keys from first_key on; below 1: there are no more tiles
 };
+__device__ inline void put_tile(std::uint32_t at, const ForwardTile& tile) {
+  hopper::put_shared(at, tile.row);
+  hopper::put_shared(at + 4, tile.head);
+  hopper::put_shared(at + 8, tile.batch);
+  hopper::put_shared(at + 12, tile.first_key);
+  hopper::put_shared(at + 16, tile.blocks);
+}
+// The same for a whole warp.
+__device__ inline ForwardTile get_tile(std::uint32_t at) {
+  const auto get = [&](int n) { return __shfl_sync(~0u, hopper::get_shared(at + 4 * n), 0); };
+  return {get(0), get(1), get(2), get(3), get(4)};
+}
 
 template <typename C>
 __host__ __device__ inline int tile_count(const HopperForward& a) {
@@ -118,7 +133,7 @@ __device__ inline ForwardTile tile_at(const HopperForward& a, int t) {
     const int last = min(tile.row + C::kRows, rule.q_len) - 1;
     begin = rule.begin(tile.row);
     end = tile.row <= last ? rule.end(last) : 0;
-    if (C::kPairs && a.pairs.documents.keys != nullptr) {
+    if (C::kDocuments && a.pairs.documents.keys != nullptr) {
       const IndexSpan keys = keys_by_document(a.pairs.documents, tile, C::kRows, a.q_tokens);
       begin = max(begin, keys.begin);
       end = min(end, keys.end);

@@ -18,6 +18,13 @@ __device__ inline int get_shared(std::uint32_t at) {
   return x;
 }
 
+// Here and not earlier, where registers are few.
+__device__ inline float get_global(const float* at) {
+  float x;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(x) : "l"(at));
+  return x;
+}
+
 // ---- mbarrier: a phase ends when `count` arrivals and all announced bytes have come in ----------
 __device__ inline void barrier_init(std::uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
@@ -77,6 +84,15 @@ __device__ inline void box_load(std::uint32_t to, const void* map, std::uint32_t
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
       " [%0], [%1, {%3, %4, %3, %5, %6}], [%2];" ::"r"(to),
       "l"(map), "r"(barrier), "r"(0), "r"(at.row), "r"(at.head), "r"(at.batch)
+      : "memory");
+}
+// 64 columns from `column` on, of a map without planes.
+__device__ inline void square_load(std::uint32_t to, const void* map, std::uint32_t barrier,
+                                   int column, const BoxPlace& at) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(column), "r"(at.row), "r"(at.head), "r"(at.batch)
       : "memory");
 }
 __device__ inline void box_store(const void* map, std::uint32_t from, const BoxPlace& at) {
@@ -149,11 +165,36 @@ __device__ inline std::uint32_t pack(F16, float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
+// The first and the second of two elements in a word.
+__device__ inline void unpack(Bf16, std::uint32_t word, float (&x)[2]) {
+  x[0] = __uint_as_float(word << 16);
+  x[1] = __uint_as_float(word & 0xFFFF0000U);
+}
+__device__ inline void unpack(F16, std::uint32_t word, float (&x)[2]) {
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
+      : "=f"(x[0]), "=f"(x[1])
+      : "r"(word));
+}
 // Four 8 x 8 fragments to shared memory.
 __device__ inline void store_fragments(std::uint32_t to, const std::uint32_t (&w)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
                "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
                : "memory");
+}
+// Four 8 x 8 fragments from shared memory, rows as they lie or turned into columns.
+template <bool kTurned>
+__device__ inline void load_fragments(std::uint32_t from, std::uint32_t (&w)[4]) {
+  if constexpr (kTurned) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "r"(from)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "r"(from)
+                 : "memory");
+  }
 }
 __device__ inline void put_four(std::uint32_t to, float x, float y, float z, float w) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(x), "f"(y), "f"(z), "f"(w)

@@ -12,9 +12,20 @@ struct alignas(64) TensorMap {
   unsigned char bytes[128];
 };
 
-// What a kernel looks at: nothing, since every query sees every key; positions; or every pair, for
-// documents, alibi, tensors, softcap and dropout.
-enum class LooksAt { nothing, positions, pairs };
+// What a kernel looks at: nothing, since every query sees every key; positions; positions and one
+// thing more; or every pair, for all that can be said. The one thing: alibi, or a 16-bit bias for
+// every pair, softcap, dropout. Documents whose tokens are neighbours come along with any of them.
+enum class LooksAt { nothing, positions, alibi, bias, softcap, dropout, pairs };
+
+template <LooksAt kWhat>
+struct Looks {
+  static constexpr bool kSpans = kWhat != LooksAt::nothing;
+  static constexpr bool kAlibi = kWhat == LooksAt::alibi, kBias = kWhat == LooksAt::bias;
+  static constexpr bool kSoftcap = kWhat == LooksAt::softcap, kDropout = kWhat == LooksAt::dropout;
+  static constexpr bool kPairs = kWhat == LooksAt::pairs;
+  static constexpr bool kOneThing = kAlibi || kBias || kSoftcap || kDropout;
+  static constexpr bool kDocuments = kOneThing || kPairs;
+};
 
 // Which kernel: one of instances.h. Narrower rows are read as if zeros followed.
 struct Instance {
@@ -35,15 +46,32 @@ struct DocumentSpans {
   const int* first_tile;     // of each block of queries: the first tile whose span holds it
   const int* q_one;          // of each 64 queries: the document that they are all of, or below 0
   const int* kv_one;         // of each 64 keys
+  // Where the tokens of every document are neighbours: of each query the keys of its document, and
+  // of each key the queries. Strides are those of MaskArgs' documents.
+  const IndexSpan* of_query;
+  const IndexSpan* of_key;
   std::int64_t blocks_stride, tiles_stride, kv_blocks_stride;
 };
 
-// What kernels that look at pairs are told.
+constexpr int kPhiloxRounds = 10;
+
+// What kernels that look at more than positions are told.
 struct PairRules {
   MaskArgs mask;
   DocumentSpans documents;  // null where there are none
   Dropout dropout;          // its keys begin at a multiple of 4
   float softcap;            // 0: none
+  // For kernels that look at softcap or dropout alone, and have few registers.
+  float scale_in_caps;                         // scale / softcap
+  float softcap2;                              // softcap in base 2
+  float shrunk;                                // 1 / dropout.grown
+  std::uint32_t round_keys[kPhiloxRounds][2];  // of the seed
+};
+
+// A bias that the copy engine brings: [batch | 1, num_heads | 1, q_tokens, kv_tokens], 16 bits.
+struct BiasMap {
+  TensorMap map;
+  int by_batch, by_head;  // 0 where it is one for all
 };
 
 // Scores are in base 2 here, and positions fit 32 bits: no shift of a rule reaches this.
@@ -61,7 +89,8 @@ struct HopperForward {
   unsigned* careful_rows;  // rows of [batch, num_heads, q_tokens] whose result is not finite
   int batch, num_heads, num_kv_heads, q_tokens, kv_tokens;
   float scale;
-  PairRules pairs;  // read by instances that look at them
+  PairRules pairs;  // read by instances that look at more than positions
+  BiasMap bias;
 };
 struct ForwardBoxes {
   int q_rows, kv_rows;
@@ -85,8 +114,10 @@ struct HopperBackward {
   unsigned* careful;  // rows of [batch, num_kv_heads, kv_tokens] whose dk or dv is not finite
   unsigned* careful_rows;
   int batch, num_heads, num_kv_heads, q_tokens, kv_tokens;
+  int multiprocessors;  // the launch says it
   float scale;
-  PairRules pairs;  // read by instances that look at them
+  PairRules pairs;  // read by instances that look at more than positions
+  BiasMap bias;
 };
 constexpr int kDqBlock = 8192;  // numbers of dq in a block of queries, whatever the width
 struct BackwardBoxes {

@@ -1,5 +1,8 @@
-// What the tables of instances share.
+// What the tables of instances share. Those that look at the same are compiled together, apart from
+// the others: forward_instances.cu and backward_instances.cu, once for each CEPHALO_LOOKS_AT.
 #pragma once
+
+#include <cuda_runtime_api.h>
 
 #include "cephalo/kernels/cuda/hopper.cuh"
 #include "cephalo/kernels/cuda/hopper.h"
@@ -18,14 +21,49 @@ struct ElementOf<DType::f16> {
   using Type = hopper::F16;
 };
 
-// Null where it is not in the table.
-template <typename Entry, int kCount>
-const Entry* find_instance(const Entry (&entries)[kCount], const Instance& wanted) {
-  for (const Entry& each : entries) {
-    if (each.instance.dtype == wanted.dtype && each.instance.width == wanted.width &&
-        each.instance.looks_at == wanted.looks_at) {
-      return &each;
-    }
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  return count;
+}
+
+struct ForwardEntry {
+  Instance instance;
+  ForwardBoxes boxes;
+  int (*launch)(const HopperForward&, cudaStream_t);
+};
+struct BackwardEntry {
+  Instance instance;
+  BackwardBoxes boxes;
+  int (*by_turns)(const HopperBackward&, cudaStream_t);
+  int (*in_any_order)(const HopperBackward&, cudaStream_t);
+};
+
+// Those that look at the same.
+template <typename Entry>
+struct Entries {
+  const Entry* data;
+  int count;
+};
+template <typename Entry, LooksAt kLooksAt>
+Entries<Entry> entries();
+
+// Null where there is none.
+template <typename Entry>
+const Entry* find_instance(const Instance& wanted) {
+  Entries<Entry> found{nullptr, 0};
+  switch (wanted.looks_at) {
+#define CEPHALO_CASE(LOOKS_AT)                   \
+  case LooksAt::LOOKS_AT:                        \
+    found = entries<Entry, LooksAt::LOOKS_AT>(); \
+    break;
+    CEPHALO_HOPPER_LOOKS(CEPHALO_CASE)
+#undef CEPHALO_CASE
+  }
+  for (int n = 0; n < found.count; ++n) {
+    const Instance& each = found.data[n].instance;
+    if (each.dtype == wanted.dtype && each.width == wanted.width) return found.data + n;
   }
   return nullptr;
 }

@@ -36,7 +36,9 @@ int attend_backward_simple(const BackwardArgs& args, void* stream);
 // Heads are padded to whole blocks, multiples of 4 rows; there are less than 2^31 rows. float32
 // sums.
 // With share2: what exp is taken relative to instead of lse2, and the base-2 logarithm of what the
-// exponential is multiplied by: an lse of -1e30 has no room for both.
+// exponential is multiplied by: an lse of -1e30 has no room for both. Nearer than kFarTop that is
+// 0.
+constexpr float kFarLse = 1024.0F, kFarTop = 900.0F;
 struct BlockRows {
   float* lse2;
   float* share2;  // null: not wanted

@@ -97,7 +97,7 @@ __device__ RowNumbers<Sum> prepared_row(const BackwardArgs& g, const RowPlace& a
   double delta;
   // Beyond 2^10 an lse is rounded too much for weights that add up to 1; a rectangle that lacks
   // keys has no such sum.
-  if (g.has_all_keys && isfinite(lse) && fabs(lse) > 1024) {
+  if (g.has_all_keys && isfinite(lse) && fabs(lse) > kFarLse) {
     const RowSoftmax<Sum> softmax = softmax_of_row(pairs, at.i);
     row.shift = softmax.top;
     row.share = softmax.empty() ? Sum{0} : static_cast<Sum>(1.0 / softmax.sum);
@@ -126,7 +126,7 @@ __device__ void write_block_row(const BackwardArgs& g, const BlockRows& blocks, 
                                 const RowPlace& at, const RowNumbers<float>& row) {
   constexpr float kLog2e = 1.44269504F;
   if (blocks.share2 != nullptr) {
-    blocks.lse2[n] = row.share == 0 ? 0.0F : row.shift;
+    blocks.lse2[n] = row.share == 0 ? CUDART_INF_F : row.shift;
     blocks.share2[n] = log2f(row.share);
   } else {
     blocks.lse2[n] = row.share == 0 ? CUDART_INF_F : (row.shift - logf(row.share)) * kLog2e;
@@ -181,7 +181,7 @@ __global__ void prepare_blocks(const __grid_constant__ BackwardArgs g,
   if (!is_row) row = {0, 0, 0};
   if (part == 0) write_block_row(g, blocks, n, at, row);
   // Few rows have an lse that the whole warp must look at again.
-  for_lanes(__ballot_sync(kAll, part == 0 && is_row && fabsf(lse) > 1024), [&](int lane) {
+  for_lanes(__ballot_sync(kAll, part == 0 && is_row && fabsf(lse) > kFarLse), [&](int lane) {
     const auto again = static_cast<std::int64_t>(__shfl_sync(kAll, n, lane));
     const RowPlace place = place_of(again, a.sizes.num_heads, blocks.tokens);
     const RowNumbers<float> exact = prepared_row<float>(g, place);

@@ -8,11 +8,11 @@
 
 #include "cephalo/kernels/cuda/pairs.cuh"
 #include "cephalo/kernels/cuda/rules.cuh"
+#include "cephalo/kernels/cuda/softcap.cuh"
 
 namespace cephalo::kernels::cuda {
 
 constexpr int kThreadPairs = 32;
-constexpr float kLog2e = 1.44269504F, kLn2 = 0.69314718F;
 
 // Where element e of an accumulator lies from the thread's first one: rows of queries in the
 // forward pass, rows of keys in the backward pass.
@@ -24,32 +24,6 @@ struct RowsOfKeys {
   static __device__ constexpr int query(int e) { return 8 * (e / 4) + e % 2; }
   static __device__ constexpr int key(int e) { return 8 * (e / 2 % 2); }
 };
-
-__device__ inline float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-// tanh.approx misses by 2^-11. Near 0 the difference from 1 has no digits left: a series has.
-__device__ inline float tanh_by_exp2(float x) {
-  const float square = x * x;
-  const float series = x * fmaf(square, fmaf(square, 2.0F / 15.0F, -1.0F / 3.0F), 1.0F);
-  const float far = 1.0F - 2.0F * reciprocal(1.0F + hopper::exp2_approx(2.0F * kLog2e * x));
-  return fabsf(x) < 0.125F ? series : far;
-}
-
-// Scores become softcap · tanh(score / softcap); slope(n, 1 − tanh²) is told by what the gradient
-// of the n-th is multiplied.
-template <int kCount, typename Slope>
-__device__ inline void cap_scores(float softcap, float (&x)[kCount], const Slope& slope) {
-  const float inverse = reciprocal(softcap);
-#pragma unroll
-  for (int n = 0; n < kCount; ++n) {
-    const float t = tanh_by_exp2(x[n] * inverse);
-    x[n] = softcap * t;
-    slope(n, fmaf(-t, t, 1.0F));
-  }
-}
 
 // A tile of 64 queries and 64 keys from (query, key) on, of which the thread's first element is
 // (i0, j0).

@@ -113,6 +113,61 @@ TEST_F(HopperTest, every_mask_by_content_agrees_with_cuda_simple) {
   }
 }
 
+// A bias of every pair that the copy engine brings: rows of 16 bytes, with pairs hidden by −inf,
+// rows of nothing else, and rows of the lowest number, whose weights are all the same.
+Tensor bias_of_pairs(const Pass::Sizes& s, DType dtype, dim_t batch, dim_t heads) {
+  Tensor wide = normal({batch, heads, s.q_tokens, s.kv_tokens}, 12);
+  for (dim_t n = 0; n < wide.numel(); n += 5) wide.mutable_data_as<float>()[n] = -INFINITY;
+  for (dim_t b = 0; b < batch; ++b) {
+    for (dim_t h = 0; h < heads; ++h) {
+      wide.mutable_view()[b][h][s.q_tokens / 2].fill(-INFINITY);
+      wide.mutable_view()[b][h][s.q_tokens / 3].fill(dtype == DType::f16 ? -60000.0 : -3.3e38);
+    }
+  }
+  return Tensor::copy(wide, dtype);
+}
+
+// Kernels of their own, which documents in stretches may join; two things at once go to pairs.
+TEST_F(HopperTest, one_thing_beside_positions_agrees_with_cuda_simple) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const dim_t width : {64, 128}) {
+      for (const Pass::Sizes& s :
+           {Pass::Sizes{2, 4, 2, 200, 264, width}, Pass::Sizes{1, 2, 1, 600, 600, width}}) {
+        const Pass pass(s, dtype);
+        const Tensor kv_ids = ids_in_stretches({s.kv_tokens}, 5, 1);
+        Tensor q_ids = Tensor::zeros({s.q_tokens}, DType::i64);
+        for (dim_t i = 0; i < s.q_tokens; ++i) {
+          q_ids.set({i}, kv_ids.at({i * s.kv_tokens / s.q_tokens}));
+        }
+        const Mask by_document = documents(q_ids, kv_ids);
+        const Tensor shared = bias_of_pairs(s, dtype, 1, s.heads);
+        const Tensor of_sequence = bias_of_pairs(s, dtype, s.batch, 1);
+        std::vector<float> slopes(static_cast<std::size_t>(s.heads), 0.3F);
+        const std::vector<dim_t> kv_len(static_cast<std::size_t>(s.batch), s.kv_tokens - 70);
+        const std::pair<Mask, AttendOptions> cases[] = {
+            {bias(shared), {}},
+            {bias(of_sequence) & causal(), {}},
+            {bias(shared) & by_document & lengths(kv_len), {}},
+            {alibi(slopes) & by_document & causal(), {}},
+            {alibi(slopes) & window(70, 90), {}},
+            {by_document & lengths(kv_len), {.softcap = 3.0}},
+            {causal() & window(150, 0), {.softcap = 20.0}},
+            {by_document & causal(), {.dropout = 0.2, .seed = 5}},
+            {lengths(kv_len), {.dropout = 0.5, .seed = 6}},
+            {bias(shared) & alibi(slopes) & causal(), {.softcap = 9.0, .dropout = 0.1, .seed = 7}}};
+        for (const auto& [mask, options] : cases) {
+          SCOPED_TRACE(format_text("{} width {} tokens {}/{} {} softcap {} dropout {}", name(dtype),
+                                   width, s.q_tokens, s.kv_tokens, mask.to_string(),
+                                   options.softcap.value_or(0), options.dropout));
+          const PassNumbers expected = pass.run(Engine::cuda_simple, mask, true, options);
+          expect_near(pass.run(Engine::cuda, mask, true, options), expected, dtype);
+          expect_near(pass.run(Engine::cuda, mask, false, options), expected, dtype);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(HopperTest, softcap_and_dropout_agree_with_cuda_simple) {
   const Pass::Sizes s{2, 4, 2, 200, 333, 128};
   for (const DType dtype : {DType::bf16, DType::f16}) {

@@ -1,0 +1,91 @@
+// What a consumer of the backward pass has in its registers: 64 keys and their gradients, from the
+// first look at them to the end, when they are stored.
+#pragma once
+
+#include "cephalo/kernels/cuda/backward_plan.cuh"
+
+namespace cephalo::kernels::cuda {
+
+template <typename C, int kGroup>
+struct BackwardKeys {
+  using Element = typename C::Element;
+  static constexpr int kWidth = C::kWidth, kQueries = C::kQueries;
+
+  const HopperBackward& a;
+  BackwardShared<C> sm;
+  const int warp, lane;
+  float dk[kWidth / 2], dv[kWidth / 2];
+
+  __device__ BackwardKeys(const HopperBackward& args, const BackwardShared<C>& shared)
+      : a(args),
+        sm(shared),
+        warp(static_cast<int>(threadIdx.x / 32 % 4)),
+        lane(static_cast<int>(threadIdx.x % 32)) {}
+
+  // The first of a thread's two keys, 8 apart.
+  __device__ int key_of_thread(const BackwardTile& tile) const {
+    return tile.key + kGroup * 64 + warp * 16 + lane / 4;
+  }
+
+  // Rows past a sequence's end are often memory that nobody has written; weights of 0 do not help
+  // against NaN. rows: [width/64][count][64] from row `first` on
+  __device__ void clear_rows(std::uint32_t rows, int count, int first) {
+    for (int n = static_cast<int>(threadIdx.x) % 128; n < (count - first) * (kWidth / 8);
+         n += 128) {
+      const int row = first + n / (kWidth / 8), chunk = n % (kWidth / 8);
+      const std::uint32_t at = rows + chunk / 8 * (count * 128) + row * 128 + chunk % 8 * 16;
+      hopper::put_four(at, 0, 0, 0, 0);
+    }
+  }
+  __device__ void clear_unwritten_keys(const BackwardTile& tile) {
+    const int kv_len = shortened(a.rules[tile.batch * a.rule_stride].kv_len);
+    if (kv_len >= min(tile.key + C::kKeys, a.kv_tokens)) return;
+    clear_rows(sm.k(), C::kKeys, max(0, kv_len - tile.key));
+    clear_rows(sm.v(), C::kKeys, max(0, kv_len - tile.key));
+    hopper::fence_async();
+    hopper::threads_sync(1, 256);
+  }
+  __device__ void clear_unwritten_queries(const BackwardTile& tile, int block, int s) {
+    const int q_len = shortened(a.rules[tile.batch * a.rule_stride].q_len);
+    clear_rows(sm.q(s), kQueries, max(0, q_len - block * kQueries));
+    clear_rows(sm.dcontext(s), kQueries, max(0, q_len - block * kQueries));
+    hopper::fence_async();
+    hopper::threads_sync(1, 256);
+  }
+
+  // acc · factor as rows of keys; those that are not finite are listed.
+  __device__ void store(const float (&acc)[kWidth / 2], float factor, std::uint32_t via,
+                        const TensorMap* map, const BackwardTile& tile) {
+    const int row = warp * 16 + lane % 16;
+    float wrong[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kWidth / 16; ++i) {
+      std::uint32_t w[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float low = acc[8 * i + 2 * e] * factor, high = acc[8 * i + 2 * e + 1] * factor;
+        wrong[e % 2] = fmaf(low, 0.0F, fmaf(high, 0.0F, wrong[e % 2]));
+        w[e] = hopper::pack(Element{}, low, high);
+      }
+      const int chunk = (2 * i + lane / 16) % 8;
+      hopper::store_fragments(via + i / 4 * 8192 + row * 128 + (chunk ^ (row % 8)) * 16, w);
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const unsigned found = __ballot_sync(~0u, wrong[r] != 0.0F);
+      const int key = tile.key + kGroup * 64 + warp * 16 + lane / 4 + 8 * r;
+      if (lane % 4 == 0 && (found >> lane & 15u) != 0 && key < a.kv_tokens) {
+        a.careful_rows[atomicAdd(a.careful, 1u)] =
+            static_cast<unsigned>((tile.batch * a.num_kv_heads + tile.kv_head) * a.kv_tokens + key);
+      }
+    }
+    hopper::fence_async();
+    hopper::threads_sync(2 + kGroup, 128);
+    if (threadIdx.x % 128 == 0) {
+      hopper::box_store(map, via, {tile.key + kGroup * 64, tile.kv_head, tile.batch});
+      hopper::stores_wait_read();
+    }
+  }
+};
+
+}  // namespace cephalo::kernels::cuda
