@@ -35,16 +35,6 @@ Tensor stacked(const TensorView& a, const TensorView& b) {
   return both;
 }
 
-// a −= b, of one shape
-template <typename T>
-void subtract(const MutableTensorView& a, const TensorView& b) {
-  for (dim_t i = 0; i < a.dim(0); ++i) {
-    T* to = a.mutable_data_as<T>() + i * a.strides()[0];
-    const T* from = b.data_as<T>() + i * b.strides()[0];
-    for (dim_t d = 0; d < a.dim(1); ++d) to[d] -= from[d];
-  }
-}
-
 }  // namespace
 
 ExperimentWalk::ExperimentWalk(const KeptPass& text, const SweepOptions& options,
@@ -167,7 +157,7 @@ void ExperimentWalk::add_changes(dim_t layer, dim_t run, dim_t from) const {
   }
 }
 
-// One head's, to x: [tokens, d_model]; its context and rows are still to be filled in.
+// One head's, to x: [tokens, d_model]
 void ExperimentWalk::add_change(dim_t layer, const HeadChange& change, HeadRun head, dim_t run,
                                 const MutableTensorView& x) const {
   const dim_t dim = o_.head_dim();
@@ -181,13 +171,8 @@ void ExperimentWalk::add_change(dim_t layer, const HeadChange& change, HeadRun h
     given.reference =
         options_.reference->select(0, layer).slice(0, change.head * dim, (change.head + 1) * dim);
   }
-  Tensor dcontext = Tensor::copy(head.before);
-  head.context = dcontext;
   head.first = rows.first;
-  change_head(change, head, given);
-  o_.dtype == DType::f64 ? subtract<double>(dcontext, head.before)
-                         : subtract<float>(dcontext, head.before);
-  steps_.add_projected(layer, change.head, dcontext, x);
+  steps_.add_projected(layer, change.head, context_change(change, head, given), x);
 }
 
 void ExperimentWalk::attention(dim_t layer) {

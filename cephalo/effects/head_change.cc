@@ -26,6 +26,16 @@ Tensor mean_of(const TensorView& rows) {
   return mean;
 }
 
+// a −= b, of one shape
+template <typename T>
+void subtract(const MutableTensorView& a, const TensorView& b) {
+  for (dim_t i = 0; i < a.dim(0); ++i) {
+    T* to = a.mutable_data_as<T>() + i * a.strides()[0];
+    const T* from = b.data_as<T>() + i * b.strides()[0];
+    for (dim_t d = 0; d < a.dim(1); ++d) to[d] -= from[d];
+  }
+}
+
 // row: [head_dim] -> every row of context
 void fill_rows(const TensorView& row, const MutableTensorView& context) {
   const TensorView repeated(row.data(), row.dtype(), context.shape(), {0, row.strides()[0]});
@@ -33,10 +43,11 @@ void fill_rows(const TensorView& row, const MutableTensorView& context) {
 }
 
 // Rows [begin, …) of the head attend with these q to keys [first_key, …).
-void attend_again(const HeadRun& run, const TensorView& q, dim_t begin, dim_t first_key) {
-  const dim_t rows = run.context.dim(0);
+void attend_again(const HeadRun& run, const TensorView& q, dim_t begin, dim_t first_key,
+                  const MutableTensorView& context) {
+  const dim_t rows = context.dim(0);
   if (begin >= rows) return;
-  attend_into({run.context.slice(0, begin, rows)}, q.slice(0, begin, rows),
+  attend_into({context.slice(0, begin, rows)}, q.slice(0, begin, rows),
               run.k.slice(0, first_key, run.k.dim(0)), run.v.slice(0, first_key, run.v.dim(0)),
               causal());
 }
@@ -76,7 +87,8 @@ std::vector<double> weigh_row(const HeadRun& run, const T* q, dim_t keys,
 }
 
 template <typename T>
-void change_row(std::span<const Change> edges, const HeadRun& run) {
+void change_row(std::span<const Change> edges, const HeadRun& run,
+                const MutableTensorView& context) {
   const dim_t query = edges.front().query;
   const dim_t row = query - run.first;
   std::vector<double> weights =
@@ -86,39 +98,40 @@ void change_row(std::span<const Change> edges, const HeadRun& run) {
   for (const Change& edge : edges) {
     if (edge.kind == ChangeKind::cut) weights[static_cast<std::size_t>(edge.key)] = 0.0;
   }
-  std::vector<double> context(static_cast<std::size_t>(run.v.dim(1)), 0.0);
+  std::vector<double> sums(static_cast<std::size_t>(run.v.dim(1)), 0.0);
   for (std::size_t j = 0; j < weights.size(); ++j) {
     const T* v = run.v.data_as<T>() + static_cast<dim_t>(j) * run.v.strides()[0];
-    for (std::size_t d = 0; d < context.size(); ++d) {
-      context[d] += weights[j] * static_cast<double>(v[d]);
+    for (std::size_t d = 0; d < sums.size(); ++d) {
+      sums[d] += weights[j] * static_cast<double>(v[d]);
     }
   }
-  T* to = run.context.mutable_data_as<T>() + row * run.context.strides()[0];
-  for (std::size_t d = 0; d < context.size(); ++d) to[d] = static_cast<T>(context[d] / sum);
+  T* to = context.mutable_data_as<T>() + row * context.strides()[0];
+  for (std::size_t d = 0; d < sums.size(); ++d) to[d] = static_cast<T>(sums[d] / sum);
 }
 
-void change_whole(const Change& change, const HeadRun& run, const HeadGiven& given) {
+void change_whole(const Change& change, const HeadRun& run, const HeadGiven& given,
+                  const MutableTensorView& context) {
   switch (change.kind) {
     case ChangeKind::zero:
-      return run.context.fill(0.0);
+      return context.fill(0.0);
     case ChangeKind::mean: {
       const bool wide = run.whole.dtype() == DType::f64;
       const Tensor mean = wide ? mean_of<double>(run.whole) : mean_of<float>(run.whole);
-      return fill_rows(mean, run.context);
+      return fill_rows(mean, context);
     }
     case ChangeKind::reference_mean:
-      return fill_rows(given.reference, run.context);
+      return fill_rows(given.reference, context);
     case ChangeKind::uniform: {
       // Without q all scores are 0.
       const Tensor none = Tensor::zeros(run.q.shape(), run.q.dtype());
-      return attend_again(run, none, 0, 0);
+      return attend_again(run, none, 0, 0, context);
     }
     case ChangeKind::no_first:
-      return attend_again(run, run.q, run.first == 0 ? 1 : 0, 1);
+      return attend_again(run, run.q, run.first == 0 ? 1 : 0, 1, context);
     case ChangeKind::patch:
-      return ops::copy(given.patch, run.context);
+      return ops::copy(given.patch, context);
     case ChangeKind::scale:
-      return ops::scale(run.context, change.factor);
+      return ops::scale(context, change.factor);
     case ChangeKind::hide:
     case ChangeKind::cut:
       break;
@@ -127,11 +140,12 @@ void change_whole(const Change& change, const HeadRun& run, const HeadGiven& giv
        name(change.kind));
 }
 
-void change_edges(std::span<const Change> edges, const HeadRun& run) {
+void change_edges(std::span<const Change> edges, const HeadRun& run,
+                  const MutableTensorView& context) {
   const dim_t query = edges.front().query;
-  if (query < run.first || query >= run.first + run.context.dim(0)) return;
-  run.context.dtype() == DType::f64 ? change_row<double>(edges, run)
-                                    : change_row<float>(edges, run);
+  if (query < run.first || query >= run.first + context.dim(0)) return;
+  context.dtype() == DType::f64 ? change_row<double>(edges, run, context)
+                                : change_row<float>(edges, run, context);
 }
 
 }  // namespace
@@ -154,12 +168,16 @@ std::vector<HeadChange> head_changes(const Changes& changes, dim_t layer) {
   return found;
 }
 
-void change_head(const HeadChange& change, const HeadRun& run, const HeadGiven& given) {
+Tensor context_change(const HeadChange& change, const HeadRun& run, const HeadGiven& given) {
+  Tensor context = Tensor::copy(run.before);
   if (change.changes.front().section == ModelSection::edge) {
-    change_edges(change.changes, run);
+    change_edges(change.changes, run, context);
   } else {
-    change_whole(change.changes.front(), run, given);
+    change_whole(change.changes.front(), run, given, context);
   }
+  const bool wide = context.dtype() == DType::f64;
+  wide ? subtract<double>(context, run.before) : subtract<float>(context, run.before);
+  return context;
 }
 
 }  // namespace cephalo

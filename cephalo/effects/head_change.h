@@ -10,11 +10,10 @@ namespace cephalo {
 // One head of one run, once its layer has attended. Rows stand at [first, first + rows), keys at
 // [0, first + rows). Any strides between rows.
 struct HeadRun {
-  TensorView q;                    // [rows, head_dim]
-  TensorView k, v;                 // [keys, head_dim], of its kv head
-  TensorView before;               // [rows, head_dim]: its context
-  TensorView whole;                // [tokens, head_dim]: that of all positions, for their mean
-  MutableTensorView context = {};  // [rows, head_dim]: a copy, to be changed
+  TensorView q;       // [rows, head_dim]
+  TensorView k, v;    // [keys, head_dim], of its kv head
+  TensorView before;  // [rows, head_dim]: its context
+  TensorView whole;   // [tokens, head_dim]: that of all positions, for their mean
   dim_t first = 0;
 };
 
@@ -31,8 +30,8 @@ struct HeadChange {
 };
 std::vector<HeadChange> head_changes(const Changes& changes, dim_t layer);
 
-// Edges: the query's row anew in float64, without the hidden keys, and without what the cut ones
-// bring; nothing where it is not among the rows.
-void change_head(const HeadChange& change, const HeadRun& run, const HeadGiven& given);
+// By how much it changes: [rows, head_dim]. Edges: the query's row anew in float64, without the
+// hidden keys, and without what the cut ones bring; nothing where it is not among the rows.
+Tensor context_change(const HeadChange& change, const HeadRun& run, const HeadGiven& given);
 
 }  // namespace cephalo
