@@ -18,6 +18,7 @@ enum class LensNorm {
   none     // the residual as it is
 };
 
+// Which rows of the lens, and how each is made.
 struct LensOptions {
   LensNorm norm = LensNorm::fresh;
   dim_t top = 5;

@@ -16,6 +16,7 @@ namespace cephalo {
 // Called as experiments end; false stops, and what is done is kept.
 using Progress = std::function<bool(std::size_t done, std::size_t all)>;
 
+// How parts are changed, and what is shown besides.
 struct EffectsOptions {
   LookOptions look = {};
   ChangeKind kind = ChangeKind::zero;  // what becomes of heads that are changed

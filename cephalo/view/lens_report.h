@@ -10,6 +10,7 @@
 #pragma GCC visibility push(default)
 namespace cephalo {
 
+// How the lens reads a text.
 struct LensReportOptions {
   bool begin = true;  // first_token comes before the text
   LensNorm norm = LensNorm::fresh;

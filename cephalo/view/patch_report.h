@@ -11,6 +11,7 @@
 #pragma GCC visibility push(default)
 namespace cephalo {
 
+// What is asked of two texts.
 struct PatchOptions {
   std::string answer;  // one token: what the clean text leads to
   std::string wrong;   // one token: what the corrupt one leads to

@@ -25,6 +25,7 @@ struct ReportNote {
   std::vector<std::string> lines = {};
 };
 
+// Numbers in rows and columns, on colours.
 struct ReportTable {
   enum class Shades { weights, changes };  // from 0 to 1; from −1 to 1, which is signed_colour's
   std::string title = {};
@@ -36,6 +37,7 @@ struct ReportTable {
   std::vector<ReportNote> below = {};
 };
 
+// All of a report, in the order in which it is read.
 struct ReportPage {
   std::string title = {};
   std::string model = {};                    // its name and sizes

@@ -284,7 +284,7 @@ class Mistakes(unittest.TestCase):
         for words in (("window",), ("window", "--help"), ("--help", "window")):
             result = cephalo(*words)
             self.assertEqual((result.returncode, result.stdout), (2, ""), words)
-            self.assertRegex(result.stderr, "^error: unknown command 'window'; the commands are look, page, "
+            self.assertRegex(result.stderr, "^error: unknown command 'window'; the commands are look, page, lens, patch, "
                                             "trace, .*, train, .*; see cephalo --help\n$")
         self.refuses(2, "unknown word 'world'; a text of several words needs quotes: cephalo trace "
                      "\"hello world\"; see cephalo trace --help", "trace", "hello", "world")
