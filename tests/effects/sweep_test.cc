@@ -133,15 +133,19 @@ TEST_P(SweepTest, every_kind_is_what_its_definition_says) {
 
 TEST_P(SweepTest, one_row_of_the_last_layer_is_what_it_is_among_all) {
   const std::vector<Changes> all = experiments();
-  for (const dim_t position : {dim_t{0}, dim_t{33}, dim_t{45}, kTokens - 1}) {
-    const std::vector<Measured> found =
-        measure_changes(text_, all, {.position = position, .logits = all_tokens(23)}, options());
-    for (std::size_t n = 0; n < all.size(); ++n) {
-      const Tensor logits = plain_logits(model_, ids_, all[n], given());
+  const std::vector<dim_t> positions{0, 33, 45, kTokens - 1};
+  std::vector<std::vector<Measured>> found;
+  for (const dim_t position : positions) {
+    const Measures measures{.position = position, .logits = all_tokens(23)};
+    found.push_back(measure_changes(text_, all, measures, options()));
+  }
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    const Tensor logits = plain_logits(model_, ids_, all[n], given());
+    for (std::size_t p = 0; p < positions.size(); ++p) {
       for (dim_t t = 0; t < 23; ++t) {
-        ASSERT_NEAR(found[n].logits[static_cast<std::size_t>(t)], logits.at({position, t}),
+        ASSERT_NEAR(found[p][n].logits[static_cast<std::size_t>(t)], logits.at({positions[p], t}),
                     tolerance())
-            << text_of(all[n]) << position;
+            << text_of(all[n]) << positions[p];
       }
     }
   }
