@@ -164,9 +164,12 @@ Tensor unembed_embed(const GptLayers& model) {
 
 // Σλ / Σ|λ|; form: [head_dim, head_dim]
 double copying_of(const Eigen::MatrixXd& form) {
-  const Eigen::VectorXcd eigenvalues = form.eigenvalues();
-  const double size = eigenvalues.cwiseAbs().sum();
-  return size > 0 ? eigenvalues.real().sum() / size : std::numeric_limits<double>::quiet_NaN();
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  if (!form.allFinite()) return kNone;  // of which the solver would make arbitrary numbers
+  const Eigen::EigenSolver<Eigen::MatrixXd> solver(form, false);
+  if (solver.info() != Eigen::Success) return kNone;
+  const double size = solver.eigenvalues().cwiseAbs().sum();
+  return size > 0 ? solver.eigenvalues().real().sum() / size : kNone;
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ struct CompositionScores {
 CompositionScores composition(const Gpt& model, Composition kind, std::uint64_t seed = 123);
 
 // Σλ / Σ|λ| over the eigenvalues of W_E W_V W_O W_U, of every head: 1 where each token that it
-// looks at raises its own logit, −1 where it lowers it. NaN where the matrix is 0.
+// looks at raises its own logit, −1 where it lowers it. NaN where the matrix is 0 or has NaN.
 // -> [num_layers, num_heads], float64
 Tensor copying(const Gpt& model);
 

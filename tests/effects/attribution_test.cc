@@ -110,7 +110,7 @@ TEST_P(AttributionTest, sources_add_up_to_the_part_of_their_head) {
   }
 }
 
-TEST(AttributionErrorsTest, what_is_not_there_is_named) {
+TEST(AttributionErrorsTest, A17_what_is_not_there_is_named) {
   const GoldenEffects c = golden_effects("rotary");
   const KeptPass text(c.model, c.ids);
   EXPECT_EQ(attribute_logit(text, -1, 0).position, text.tokens() - 1);

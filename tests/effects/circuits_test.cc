@@ -149,6 +149,19 @@ TEST(CircuitsMeaningTest, a_head_of_zeros_has_no_score) {
   EXPECT_TRUE(std::isnan(composition(model, Composition::key).scores.at({0, 0, 1, 0})));
 }
 
+TEST(CircuitsMeaningTest, A17_nan_in_a_head_leaves_the_others_their_scores) {
+  Gpt model(random_options());
+  const Tensor whole = copying(model);
+  Tensor out = Tensor::copy(model.parameter(out_name(0)));
+  out.set({3, 0}, std::nan(""));
+  model.update(out_name(0), out);
+  const Tensor found = copying(model);
+  const Tensor keys = composition(model, Composition::key).scores;
+  EXPECT_TRUE(std::isnan(found.at({0, 0})) && std::isnan(keys.at({0, 0, 1, 0})));
+  EXPECT_EQ(found.at({0, 1}), whole.at({0, 1}));
+  EXPECT_FALSE(std::isnan(keys.at({0, 1, 1, 0})));
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, CircuitsTest, ::testing::Values("learned", "rotary"));
 
 }  // namespace

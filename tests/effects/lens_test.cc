@@ -116,7 +116,7 @@ TEST(LensBlocksTest, a_position_has_the_same_bits_alone) {
   }
 }
 
-TEST(LensErrorsTest, what_is_not_there_is_named) {
+TEST(LensErrorsTest, A17_what_is_not_there_is_named) {
   const GoldenEffects c = golden_effects("rotary");
   const KeptPass text(c.model, c.ids);
   EXPECT_EQ(error_of([&] {
