@@ -43,12 +43,26 @@ bool is_of_edges(ChangeKind kind) {
   return kind == ChangeKind::hide || kind == ChangeKind::cut;
 }
 
-// Said before a long work begins, where nobody would see a bar too.
-void announce(std::size_t experiments, double seconds_each) {
-  const double seconds = seconds_each * static_cast<double>(experiments);
-  say(seconds < 1.0 ? format_text("{} pairs of heads: less than a second", experiments)
+// How long one experiment takes that asks for nothing but a logit, from every head once.
+double seconds_each(const EffectsReport& report) {
+  const std::vector<Changes> heads =
+      each_head(report.pass->options(), report.options.kind, report.options.factor);
+  const auto begin = std::chrono::steady_clock::now();
+  static_cast<void>(measure_changes(
+      *report.pass, heads, {.logits = {report.predicted.token.id}},
+      {.reference = report.reference.get(), .threads = report.options.look.threads}));
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  return taken.count() / static_cast<double>(heads.size());
+}
+
+// Said before the work begins, where nobody would see a bar too.
+void announce_pairs(const EffectsReport& report) {
+  const std::size_t heads = report.look.heads.size();
+  const std::size_t pairs = heads * (heads - 1) / 2;
+  const double seconds = seconds_each(report) * static_cast<double>(pairs);
+  say(seconds < 1.0 ? format_text("{} pairs of heads: less than a second", pairs)
                     : format_text("{} pairs of heads: about {:.0f} s; Ctrl-C shows what is done",
-                                  experiments, seconds));
+                                  pairs, seconds));
 }
 
 Changes parse_parts(const std::string& text, ChangeKind kind, double factor,
@@ -130,12 +144,9 @@ EffectsReport EffectsFlags::measure(const LookModel& model, const std::string& t
     report.edges =
         edge_effects(report, query, is_of_edges(kind) ? kind : ChangeKind::hide, watched("looks"));
   }
-  const auto begin = std::chrono::steady_clock::now();
   if (effects_ || pairs_) report.heads = head_effects(report, watched("heads"));
   if (pairs_ && StopSignals::caught() == 0) {
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    const std::size_t heads = report.look.heads.size();
-    announce(heads * (heads - 1) / 2, taken.count() / static_cast<double>(heads));
+    announce_pairs(report);
     report.pairs = pair_effects(report, watched("pairs"));
   }
   if (StopSignals::caught() != 0) show_status("");  // the bar that was there

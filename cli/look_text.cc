@@ -140,7 +140,7 @@ std::string look_at_model(const LookReport& report, const TerminalStyle& style) 
   out += letter_table(report, style) + label_lines(report, style) + "\n" +
          next_tokens(report, style) + "\n";
   return out + wrapped(kDisclaimer, width) +
-         wrapped("next: --all (every map), --layer 0 --head 0, --token WORD, --png FILE, --json",
+         wrapped("next: --effects (what they do), --all (every map), --token WORD, --png, --json",
                  width);
 }
 
