@@ -33,7 +33,7 @@ int attend_backward_simple(const BackwardArgs& args, void* stream);
 
 // row_numbers alone, for a faster kernel, and what that reads: of each query the lse in base 2
 // (+inf where it has looked at nothing, so that weights are 0) and Σ weights · dweights − dlse.
-// Heads are padded to whole blocks, multiples of 4 rows; there are less than 2^31 rows. float32
+// Heads are padded to whole blocks, multiples of 16 rows; there are less than 2^31 rows. float32
 // sums.
 // With share2: what exp is taken relative to instead of lse2, and the base-2 logarithm of what the
 // exponential is multiplied by: an lse of -1e30 has no room for both. Nearer than kFarTop that is

@@ -157,35 +157,59 @@ __device__ inline uint4 eight_of(const Row& row, int n) {
   return reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(row.data) + row.first)[n];
 }
 
-// Eight columns to a lane, so that a warp reads 256 columns of a few neighbouring rows at once.
+// Eight columns to a lane, so that a warp reads 256 columns of a few neighbouring rows at once, and
+// several such sets before it uses the first.
+constexpr int kSets = 4;
 __global__ void prepare_blocks(const __grid_constant__ BackwardArgs g,
                                const __grid_constant__ BlockRows blocks) {
   const AttendArgs& a = g.forward;
   const int lanes = static_cast<int>(a.sizes.v_dim) / 8, rows_at_once = kLanes / lanes;
   const int part = static_cast<int>(threadIdx.x) % kLanes % lanes;
-  // A block of rows is of one head; divisions of 32 bits are many times faster.
-  const auto n = static_cast<unsigned>(first_row() * rows_at_once + threadIdx.x % kLanes / lanes);
-  const unsigned head = n / static_cast<unsigned>(blocks.tokens);
+  // A block of rows is of one head, and its rows are whole sets of a warp; divisions of 32 bits are
+  // many times faster.
+  const auto first =
+      static_cast<unsigned>(first_row() * kSets * rows_at_once + threadIdx.x % kLanes / lanes);
+  const unsigned head = first / static_cast<unsigned>(blocks.tokens);
   const unsigned b = head / static_cast<unsigned>(a.sizes.num_heads);
   if (b >= a.sizes.batch) return;  // a whole warp does
-  const RowPlace at{b, head - b * static_cast<unsigned>(a.sizes.num_heads),
-                    n - head * static_cast<unsigned>(blocks.tokens)};
-  const bool is_row = at.i < a.sizes.q_tokens;
-  const std::int64_t i = is_row ? at.i : 0;
-  float sum = dot_of_eight(a.context.dtype, eight_of(row_of(a.context, at.b, at.h, i), part),
-                           eight_of(row_of(g.dcontext, at.b, at.h, i), part));
-  for (int apart = lanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(kAll, sum, apart);
-  const float lse = row_of(a.lse, at.b, at.h, i).at<float>(0);
-  if (g.dlse.data != nullptr) sum -= row_of(g.dlse, at.b, at.h, i).at<float>(0);
-  RowNumbers<float> row{lse, lse == -CUDART_INF_F ? 0.0F : 1.0F, sum};
-  if (!is_row) row = {0, 0, 0};
-  if (part == 0) write_block_row(g, blocks, n, at, row);
+  const std::int64_t h = head - b * static_cast<unsigned>(a.sizes.num_heads);
+  const std::int64_t i = first - head * static_cast<unsigned>(blocks.tokens);
+  const auto row_in = [&](int set) {
+    const std::int64_t row = i + set * rows_at_once;
+    return row < a.sizes.q_tokens ? row : 0;
+  };
+  uint4 x[kSets], y[kSets];
+  float lse[kSets], dlse[kSets];
+#pragma unroll
+  for (int set = 0; set < kSets; ++set) {
+    x[set] = eight_of(row_of(a.context, b, h, row_in(set)), part);
+    y[set] = eight_of(row_of(g.dcontext, b, h, row_in(set)), part);
+    lse[set] = row_of(a.lse, b, h, row_in(set)).at<float>(0);
+    dlse[set] = g.dlse.data != nullptr ? row_of(g.dlse, b, h, row_in(set)).at<float>(0) : 0.0F;
+  }
+  bool far = false;
+#pragma unroll
+  for (int set = 0; set < kSets; ++set) {
+    float sum = dot_of_eight(a.context.dtype, x[set], y[set]);
+    for (int apart = lanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(kAll, sum, apart);
+    const RowPlace at{b, h, i + set * rows_at_once};
+    const bool is_row = at.i < a.sizes.q_tokens;
+    RowNumbers<float> row{lse[set], lse[set] == -CUDART_INF_F ? 0.0F : 1.0F, sum - dlse[set]};
+    if (!is_row) row = {0, 0, 0};
+    if (part == 0) write_block_row(g, blocks, first + set * rows_at_once, at, row);
+    far |= part == 0 && is_row && fabsf(lse[set]) > kFarLse;
+  }
   // Few rows have an lse that the whole warp must look at again.
-  for_lanes(__ballot_sync(kAll, part == 0 && is_row && fabsf(lse) > kFarLse), [&](int lane) {
-    const auto again = static_cast<std::int64_t>(__shfl_sync(kAll, n, lane));
-    const RowPlace place = place_of(again, a.sizes.num_heads, blocks.tokens);
-    const RowNumbers<float> exact = prepared_row<float>(g, place);
-    if (threadIdx.x % kLanes == 0) write_block_row(g, blocks, again, place, exact);
+  for_lanes(__ballot_sync(kAll, far), [&](int lane) {
+    const std::int64_t of_lane = __shfl_sync(kAll, first, lane);
+#pragma unroll 1
+    for (int set = 0; set < kSets; ++set) {
+      const std::int64_t again = of_lane + set * rows_at_once;
+      const RowPlace place = place_of(again, a.sizes.num_heads, blocks.tokens);
+      if (place.i >= a.sizes.q_tokens) continue;
+      const RowNumbers<float> exact = prepared_row<float>(g, place);
+      if (threadIdx.x % kLanes == 0) write_block_row(g, blocks, again, place, exact);
+    }
   });
 }
 
@@ -353,7 +377,7 @@ int prepare_backward(const BackwardArgs& g, const BlockRows& blocks, void* strea
   const bool has_width = s.v_dim == 64 || s.v_dim == 128;
   const auto in = static_cast<cudaStream_t>(stream);
   if (has_width && has_eights(g.forward.context) && has_eights(g.dcontext)) {
-    const std::int64_t at_once = kWarps * (256 / s.v_dim);
+    const std::int64_t at_once = kWarps * kSets * (256 / s.v_dim);
     const auto grid = static_cast<unsigned>((rows + at_once - 1) / at_once);
     prepare_blocks<<<grid, kWarps * kLanes, 0, in>>>(g, blocks);
   } else {
