@@ -44,7 +44,11 @@ tools.esbuild = esbuild.version;
 tools.lock = hash(readFileSync(join(here, 'package-lock.json')));
 const engine = option('engine');
 if (engine) {
-  writeFileSync(join(out, 'engine.wasm.deflate'), deflateRawSync(readFileSync(engine), { level: 9 }));
+  const wasm = readFileSync(engine);
+  for (const name of ['6locale', '8ios_base', '13basic_ostream']) {
+    if (wasm.includes(`St3__2${name}`)) throw new Error(`${engine} has std::${name.replace(/^\d+/, '')} in it, which nothing needs`);
+  }
+  writeFileSync(join(out, 'engine.wasm.deflate'), deflateRawSync(wasm, { level: 9 }));
   tools.emscripten = /(\d+\.\d+\.\d+)/.exec(execFileSync('em++', ['--version'], { encoding: 'utf8' }))[1];
 }
 writeFileSync(join(out, 'BUILD'), ['emscripten', 'esbuild', 'lock'].map((name) => `${name} ${tools[name]}\n`).join(''));

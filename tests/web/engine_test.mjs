@@ -138,9 +138,3 @@ test('the engine is small, and needs nothing but a stub of WASI', async () => {
   assert.ok(deflated.length <= 450_000, `${deflated.length} bytes`);
   console.log(`engine: ${wasm.length} bytes, ${deflated.length} deflated`);
 });
-
-test('neither streams nor locales are linked in', () => {
-  for (const name of ['6locale', '8ios_base', '13basic_ostream']) {
-    assert.ok(!wasm.includes(`St3__2${name}`) && !wasm.includes(`NSt3__2${name}`), name);
-  }
-});

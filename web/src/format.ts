@@ -14,7 +14,8 @@ export function number(value: number): string {
 
 export const percent = (share: number) =>
   `${(share * 100).toFixed(share >= 0.0995 ? 0 : 1)}${noBreak}%`;
-export const percent1 = (share: number) => `${(share * 100).toFixed(1)}${noBreak}%`;
+export const percent1 = (share: number) =>
+  share > 0 && share < 0.0005 ? `<0.1${noBreak}%` : `${(share * 100).toFixed(1)}${noBreak}%`;
 export const score = (value: number) => value.toFixed(2);
 // Weights in small places: .50
 export const short = (value: number) => value.toFixed(2).replace(/^0/, '');

@@ -10,6 +10,6 @@ export function footer(s: State): Node_[] {
     h('span', { class: 'hidephone', id: 'parameters' }, `parameters ${parameters}`),
     h('span', { class: 'hidephone', id: 'dtype' }, `${dtype}, computed in float32`),
     h('span', { class: 'grow' }),
-    h('span', { class: 'last' }, 'A label names a pattern of the weights. Its effect shows when you switch the head off.'),
+    h('span', { class: 'last' }, 'A label names a pattern of the weights, not its effect on the output.'),
   ];
 }
