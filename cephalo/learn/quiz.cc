@@ -18,8 +18,8 @@ std::vector<QuizQuestion> quiz(std::uint64_t seed) {
   return questions;
 }
 
-char quiz_letter(std::size_t choice) {
-  return static_cast<char>('a' + choice);
+std::string quiz_letter(std::size_t choice) {
+  return std::string(1, static_cast<char>('a' + choice));
 }
 
 std::size_t quiz_choice(const QuizQuestion& question, std::string_view answer) {
@@ -27,7 +27,7 @@ std::size_t quiz_choice(const QuizQuestion& question, std::string_view answer) {
   while (!letter.empty() && letter.front() == ' ') letter.remove_prefix(1);
   while (!letter.empty() && (letter.back() == ' ' || letter.back() == ')')) letter.remove_suffix(1);
   for (std::size_t choice = 0; choice < question.choices.size(); ++choice) {
-    const char small = quiz_letter(choice);
+    const char small = quiz_letter(choice)[0];
     if (letter.size() == 1 && (letter[0] == small || letter[0] == small - 'a' + 'A')) return choice;
   }
   fail(Error::Kind::value, "quiz: '{}' is not one of the letters a to {}", shown(answer),

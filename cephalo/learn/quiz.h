@@ -29,7 +29,7 @@ struct QuizQuestion {
 std::vector<QuizQuestion> quiz(std::uint64_t seed = 123);
 
 // The letter that a choice goes by: a, b, c, d.
-char quiz_letter(std::size_t choice);
+std::string quiz_letter(std::size_t choice);
 // Which choice is meant by "b", "B" or " b) "; an error that names the letters.
 std::size_t quiz_choice(const QuizQuestion& question, std::string_view answer);
 
