@@ -30,8 +30,9 @@ export async function launch() {
 }
 export const close = () => browser.close();
 
-// A window with the page in it. Whatever it asks for, complains of or is refused is kept.
-export async function open(path, hash = '', options = {}) {
+// A window with the page in it. Whatever it asks for or complains of is kept. refused: it is to say
+// why it cannot run.
+export async function open(path, hash = '', { refused = false, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(slow);
@@ -41,6 +42,7 @@ export async function open(path, hash = '', options = {}) {
   page.on('pageerror', (error) => seen.complaints.push(error.message));
   await page.goto(pathToFileURL(path).href + hash, { waitUntil: 'commit' });
   await page.waitForFunction(() => window.cephalo?.state.run || window.cephalo?.state.error);
+  assert.equal(await page.evaluate(() => window.cephalo.state.error !== null), refused);
   await settle(page);
   return Object.assign(page, { seen });
 }

@@ -48,7 +48,9 @@ test('2: it is light, and the first map is there at once', async () => {
   assert.ok(bare - engine <= 200_000, `${bare - engine} bytes of code`);
   assert.ok(html.length <= 12_500_000, `${html.length} bytes`);
   const page = await open(path);
-  within('first map', (await measured(page)).firstMap, 1000);
+  const { firstMap } = await measured(page);
+  assert.ok(firstMap > 0);
+  within('first map', firstMap, 1000);
 });
 
 test('3: every map follows the typing; tokens have their index and id', async () => {
@@ -340,5 +342,5 @@ test('21: the footer says which model; errors are plain words; untrained weights
   assert.match(await text(await open(other), '#banner'), /^Untrained weights/);
   const cut = path.replace('.html', '-cut.html');
   writeFileSync(cut, htmlOf(path).replace(/id="model-parameters">[^<]{100}/, 'id="model-parameters">'));
-  assert.match(await text(await open(cut), '#banner'), /model\.safetensors/);
+  assert.match(await text(await open(cut, '', { refused: true }), '#banner'), /model\.safetensors/);
 });
