@@ -108,10 +108,10 @@ test('4: a map for every head, of 32 px and more, by one colour scale; a layer s
 });
 
 test('5: matrix and lines of a head; hover isolates, click locks, Esc frees', async () => {
-  const page = await open(path, '#head=1.6');
+  const page = await open(path, '#head=2.3');
   assert.equal(await text(page, '#headline'), 'Looks at the token before');
   assert.match(await text(page, '#sentence'), /^\d+\s% of its attention, on average over this text, goes one step back\.$/);
-  assert.match(await text(page, '.pill'), /previous 0\.\d\d/);
+  assert.match(await text(page, '.pill'), /previous [01]\.\d\d/);
   assert.match(await text(page, '#legend'), /row = query, looks at → column = key/);
   const labels = await page.locator('.mx svg text').allTextContents();
   for (const each of ['looks at →', 'token ↓', '17', '0', 'begin', '“.”']) assert.ok(labels.includes(each), each);
@@ -126,7 +126,7 @@ test('5: matrix and lines of a head; hover isolates, click locks, Esc frees', as
   await settle(page);
   assert.deepEqual((await state(page)).hover, { query: 9, key: 4 });
   assert.equal(await page.locator('.chip.future').count(), 8);
-  const native = look(rabbit, '--layer', '1', '--head', '6').heads.find((head) => head.weights);
+  const native = look(rabbit, '--layer', '2', '--head', '3').heads.find((head) => head.weights);
   near(await page.locator('#keys .rowb.on .v').evaluate((v) => Number(v.title)), native.weights[9][4]);
   await page.mouse.click(to.x, to.y);
   await settle(page);

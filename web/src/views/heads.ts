@@ -41,7 +41,7 @@ function cell(s: State, a: Actions, head: Head, index: number): Node_ {
     onclick: () => a.chooseHead(index),
   },
   h('canvas', { 'aria-hidden': 'true', after: (c: HTMLCanvasElement) => drawIfNew(c, s, index) }),
-  h('em', { class: head.labels.length ? '' : 'none' }, head.labels.map((l) => letter[l.label]).join('')),
+  h('em', { class: head.labels.length ? '' : 'none', 'aria-hidden': 'true' }, head.labels.map((l) => letter[l.label]).join('')),
   h('u', null, h('s', { style: { width: `${evenness * 100}%` } })));
 }
 

@@ -62,7 +62,6 @@ function keys(s: State, a: Actions): Node_[] {
   const shared = rest.reduce((sum, j) => sum + row[j]!, 0);
   const bar = (j: number) => h('button', {
     class: j === key ? 'rowb on' : 'rowb', 'data-key': j,
-    'aria-label': `${nameOf(s.run!.tokens[j]!, j)}, token ${j}, weight ${number(row[j]!)}`,
     onclick: () => a.lock({ query, key: j }) },
     h('span', null, tokenName(s, j, '')),
     h('span', { class: 'tr', 'aria-hidden': 'true' },

@@ -2,7 +2,7 @@
 import type { Actions } from '../actions.ts';
 import { css, textOn, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
-import { number, percent, score, short } from '../format.ts';
+import { percent, score, short } from '../format.ts';
 import { choice, rowOf } from '../select.ts';
 import { isDark, type State } from '../state.ts';
 import { beginsWord, chipText, nextName, textOf } from '../tokens.ts';
@@ -36,8 +36,7 @@ function chip(s: State, a: Actions, n: number): Node_ {
   return h('button', {
     class: classes.filter(Boolean).join(' '), 'data-n': n, tabindex: n === query ? 0 : -1,
     title: `${JSON.stringify(textOf(run.tokens[n]!.piece))}  index ${n}  id ${run.tokens[n]!.id}`,
-    'aria-label': `${text}, token ${n}, id ${run.tokens[n]!.id}` +
-      (n === query ? ', chosen' : n > query ? ', in the future' : `, weight ${number(weight)}`),
+    'aria-pressed': String(n === query),
     onclick: () => a.lock({ query: n, key: null }),
     onpointerenter: (e: PointerEvent) => e.pointerType !== 'touch' && a.hover({ query: n, key: null }),
     onpointerleave: () => a.hover(null),
