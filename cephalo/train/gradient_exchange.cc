@@ -1,6 +1,6 @@
 #include "cephalo/train/gradient_exchange.h"
 
-#include "cephalo/linear/ops.h"
+#include "cephalo/linear/add_tree.h"
 
 namespace cephalo {
 namespace {
@@ -76,7 +76,7 @@ std::vector<MutableTensorView> GradientExchange::finish(const std::vector<ShardN
       terms.push_back(source.rank == world_.rank() ? part_of_sum(part, nodes[source.place], sums)
                                                    : from_others[s].mutable_view());
     }
-    for (const Addition& each : additions_) ops::add(terms[each.from], terms[each.to]);
+    ops::add_tree(terms, additions_);
     whole.push_back(terms[0]);
   }
   return whole;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "cephalo/linear/add_tree.h"
 #include "cephalo/world/world.h"
 
 namespace cephalo {
@@ -16,10 +17,7 @@ struct ShardNode {
   Share shards;        // that are added up in there
   std::size_t buffer;  // where
 };
-struct Addition {
-  std::size_t to;  // buffers
-  std::size_t from;
-};
+using ops::Addition;  // of buffers
 
 // Puts a node to the right of all others; `additions` gets what can be added now.
 void push_node(std::vector<ShardNode>& nodes, const ShardNode& node,

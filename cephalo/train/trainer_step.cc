@@ -70,10 +70,10 @@ class WaveSums {
   // A shard has its gradients of the parameters first .. end.
   void done(std::size_t first, std::size_t end) {
     if (arrived_[first].fetch_add(1, std::memory_order_acq_rel) + 1 == wave_.shards.size()) {
-      for (const Addition& each : wave_.additions) {
-        for (std::size_t k = first; k < end; ++k) {
-          ops::add(sums_[each.from].tensors()[k], sums_[each.to].tensors()[k]);
-        }
+      std::vector<MutableTensorView> terms(sums_.size());
+      for (std::size_t k = first; k < end; ++k) {
+        for (std::size_t b = 0; b < sums_.size(); ++b) terms[b] = sums_[b].tensors()[k];
+        ops::add_tree(terms, wave_.additions);
       }
       whole_[first].store(end, std::memory_order_release);
     }

@@ -6,6 +6,7 @@
 
 #include "cephalo/core/parallel.h"
 #include "cephalo/core/random.h"
+#include "cephalo/linear/ops.h"
 #include "cephalo/train/parts.h"
 #include "cephalo/train/shard_schedule.h"
 #include "cephalo/train/trainer.h"
@@ -40,6 +41,26 @@ std::vector<double> numbers(dim_t count) {
 TEST(ShardScheduleTest, shards_add_as_a_balanced_tree) {
   for (dim_t count = 1; count <= 40; ++count) {
     EXPECT_EQ(tree_sum(numbers(count)), plain_tree(numbers(count))) << count;
+  }
+}
+
+TEST(AddTreeTest, additions_go_in_order_and_only_sums_that_remain_are_written) {
+  constexpr dim_t kCount = 8192 + 700;  // two pieces, and chunks that are not full
+  const std::vector<ops::Addition> additions{{0, 1}, {2, 3}, {0, 2}, {5, 0}, {6, 7}};
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    std::vector<Tensor> terms;
+    std::vector<Tensor> plain;
+    for (std::uint64_t t = 0; t < 8; ++t) {
+      terms.push_back(Tensor::copy(testing::normal({kCount}, t), dtype));
+      plain.push_back(Tensor::copy(terms.back()));
+    }
+    for (const ops::Addition& each : additions) ops::add(plain[each.from], plain[each.to]);
+    const Tensor untouched = Tensor::copy(terms[4]);
+    std::vector<MutableTensorView> views(terms.begin(), terms.end());
+    ops::add_tree(views, additions);
+    EXPECT_TRUE(same_bits(terms[5], plain[5]));
+    EXPECT_TRUE(same_bits(terms[6], plain[6]));
+    EXPECT_TRUE(same_bits(terms[4], untouched));
   }
 }
 
