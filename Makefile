@@ -131,7 +131,7 @@ $(LENS)/bin/pytest: tests/transformer_lens/requirements.txt
 test-transformer-lens: build $(LENS)/bin/pytest ## against TransformerLens, in an environment of its own (several GB)
 	@PYTHONPATH=$(BUILD)/python:tests/transformer_lens $(LENS)/bin/python -m pytest tests/transformer_lens
 
-bench-effects: build $(LENS)/bin/pytest ## each head removed in turn, beside TransformerLens
+bench-effects: build $(LENS)/bin/pytest ## each head removed in turn, against TransformerLens
 	@PYTHONPATH=$(BUILD)/python $(LENS)/bin/python bench/effects.py $(ARGS)
 
 test-stranger: ## from a fresh clone to a text of one's own looked at, by the README's commands: builds anew
