@@ -121,6 +121,14 @@ EffectsReport EffectsFlags::measure(const LookModel& model, const std::string& t
     }
     options.kind = ChangeKind::zero;  // of heads, which are not asked for
   }
+  const bool heads_too = effects_ || pairs_ || !ablate_.empty();
+  if (!edges_.empty() && !heads_too && !kind_.empty() && !is_of_edges(kind)) {
+    throw UsageError(
+        format_text("--with: {} is for heads; a look is changed by hide or cut", name(kind)));
+  }
+  if (!reference_.empty() && kind != ChangeKind::reference_mean) {
+    throw UsageError("--reference: is what --with reference-mean takes its mean over");
+  }
   if (kind == ChangeKind::reference_mean) {
     if (reference_.empty()) {
       throw UsageError("--with: reference-mean needs --reference FILE, a text to take it over");

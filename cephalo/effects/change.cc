@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <tuple>
 
@@ -102,6 +103,7 @@ void check_change(const Change& c, const GptOptions& model, dim_t tokens) {
           model.num_layers - 1);
   require(has_kind(c.section, c.kind), "{}: {} cannot be changed by {}", to_string(c),
           section_name(c.section), name(c.kind));
+  require(std::isfinite(c.factor), "{}: the factor must be finite, not {}", to_string(c), c.factor);
   if (c.section == ModelSection::head || c.section == ModelSection::edge) {
     require(0 <= c.head && c.head < model.num_heads, "{}: a layer has heads 0 to {}", to_string(c),
             model.num_heads - 1);
@@ -254,6 +256,7 @@ std::vector<Changes> each_section(const GptOptions& model) {
 }
 
 std::vector<Changes> each_edge(const GptOptions& model, dim_t query, ChangeKind kind) {
+  require(query >= 0, "each_edge: query {} is not a token", query);
   std::vector<Changes> experiments;
   for (dim_t layer = 0; layer < model.num_layers; ++layer) {
     for (dim_t head = 0; head < model.num_heads; ++head) {

@@ -110,6 +110,7 @@ Lens logit_lens(const KeptPass& text, const LensOptions& options) {
   const GptOptions& o = text.options();
   require(!options.token || (0 <= *options.token && *options.token < o.vocab_size),
           "lens: token {} is not in [0, {})", options.token.value_or(0), o.vocab_size);
+  require(options.top >= 0, "lens: top must be at least 0, not {}", options.top);
   const UseThreads limit(text.threads());
   Lens lens;
   lens.positions = checked_positions(options, text.tokens());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -27,9 +28,9 @@ struct TokenProbability {
 
 // What Measures asked for.
 struct Measured {
-  std::vector<double> logits;  // in the order of Measures::logits
-  dim_t rank = -1;             // −1: not asked for
-  double divergence = 0.0;
+  std::vector<double> logits;                                    // in the order of Measures::logits
+  dim_t rank = -1;                                               // −1: not asked for
+  double divergence = std::numeric_limits<double>::quiet_NaN();  // not asked for
   std::vector<double> losses;  // [tokens − 1]: of token i + 1, as row i foretold it
   std::vector<TokenProbability> top;
 };

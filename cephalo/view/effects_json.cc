@@ -1,7 +1,5 @@
 // to_json of a text under experiments.
 
-#include <cmath>
-
 #include "cephalo/view/effects_report.h"
 #include "cephalo/view/report_json.h"
 

@@ -28,10 +28,12 @@ void add_heads(const EffectsReport& report, ReportPage& page) {
   constexpr int kDigits = 3;
   const HeadEffects& effects = *report.heads;
   const std::string token = predicted(report);
-  page.paragraphs.push_back(
-      format_text("Each head in turn is {}; a cell shows what that changes. Where the logit of {} "
-                  "falls (negative), the head raises it.",
-                  in_words(report.options), token));
+  std::string lead = format_text("Each head in turn is {}; a cell shows what that changes.",
+                                 in_words(report.options));
+  if (report.options.kind != ChangeKind::scale) {
+    lead += format_text(" Where the logit of {} falls (negative), the head raises it.", token);
+  }
+  page.paragraphs.push_back(std::move(lead));
   if (effects.done < report.look.heads.size()) {
     page.paragraphs.push_back(format_text("Stopped after {} of {} heads; the others are empty.",
                                           effects.done, report.look.heads.size()));
@@ -168,7 +170,9 @@ void add_ablation(const EffectsReport& report, ReportPage& page, std::size_t mos
   const Ablation& ablation = *report.ablation;
   std::vector<std::string> parts;
   for (const Change& change : ablation.changes) {
-    parts.push_back(format_text("{} ({})", to_string(change), name(change.kind)));
+    const bool scaled = change.kind == ChangeKind::scale;
+    parts.push_back(format_text("{} ({}{})", to_string(change), name(change.kind),
+                                scaled ? format_text(":{}", change.factor) : ""));
   }
   page.paragraphs.push_back(format_text("Changed: {}.", joined(parts, ", ")));
   ReportTable next{.title = "next token",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/linear/ops.h"
 #include "cephalo/view/effects_words.h"
 
 namespace cephalo {
@@ -14,24 +15,37 @@ namespace {
 constexpr double kAbsent = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t kStrongest = 5;
 
-// The means of a text's heads; as many tokens at a time as the model reads.
+bool is_of_edges(ChangeKind kind) {
+  return kind == ChangeKind::hide || kind == ChangeKind::cut;
+}
+
+// to += from · weight; float64, dense
+void add_weighted(const TensorView& from, dim_t weight, Tensor& to) {
+  double* sum = to.mutable_data_as<double>();
+  const auto* more = from.data_as<double>();
+  for (dim_t k = 0; k < to.numel(); ++k) sum[k] += more[k] * static_cast<double>(weight);
+}
+
+// The means of a text's heads over its tokens; the text is begun as the other one is. As many
+// tokens at a time as the model reads, and one such piece in memory.
 Tensor means_of(const LookModel& model, const std::string& text, const EffectsOptions& options) {
   std::vector<std::int64_t> ids;
+  if (options.look.begin && model.first_token) ids.push_back(*model.first_token);
   for (const TokenId id : model.tokenizer.encode(text)) ids.push_back(id);
-  require(!ids.empty(), "effects: reference-mean needs a reference text, which is empty");
-  const dim_t longest = model.gpt.options().context_length;
-  std::vector<std::unique_ptr<const KeptPass>> parts;
-  std::vector<const KeptPass*> texts;
-  for (dim_t begin = 0; begin < std::ssize(ids); begin += longest) {
-    const dim_t end = std::min(begin + longest, std::ssize(ids));
-    const std::vector<std::int64_t> part(ids.begin() + begin, ids.begin() + end);
-    parts.push_back(
-        parts.empty()
-            ? std::make_unique<const KeptPass>(model.gpt, part, options.look.threads)
-            : std::make_unique<const KeptPass>(parts.front()->steps(), part, options.look.threads));
-    texts.push_back(parts.back().get());
+  require(!text.empty(), "effects: reference-mean needs a reference text, which is empty");
+  const GptOptions& o = model.gpt.options();
+  Tensor mean = Tensor::zeros({o.num_layers, o.d_model}, DType::f64);
+  std::unique_ptr<const KeptPass> part;
+  for (dim_t begin = 0; begin < std::ssize(ids); begin += o.context_length) {
+    const dim_t end = std::min(begin + o.context_length, std::ssize(ids));
+    const std::vector<std::int64_t> some(ids.begin() + begin, ids.begin() + end);
+    part = part == nullptr
+               ? std::make_unique<const KeptPass>(model.gpt, some, options.look.threads)
+               : std::make_unique<const KeptPass>(part->steps(), some, options.look.threads);
+    add_weighted(reference_mean({part.get()}), end - begin, mean);
   }
-  return reference_mean(texts);
+  ops::scale(mean, 1.0 / static_cast<double>(ids.size()));
+  return mean;
 }
 
 SweepOptions sweep_options(const EffectsReport& report, const Progress& progress) {
@@ -56,7 +70,8 @@ std::vector<HeadPlace> strongest_of(const Tensor& change) {
   std::vector<HeadPlace> places;
   for (dim_t l = 0; l < change.dim(0); ++l) {
     for (dim_t h = 0; h < change.dim(1); ++h) {
-      if (!std::isnan(change.at({l, h}))) places.push_back({l, h});
+      const double value = change.at({l, h});
+      if (!std::isnan(value) && value != 0.0) places.push_back({l, h});
     }
   }
   std::stable_sort(places.begin(), places.end(), [&](const HeadPlace& a, const HeadPlace& b) {
@@ -72,7 +87,9 @@ EffectsReport effects_of(const LookModel& model, const std::string& text,
                          const EffectsOptions& options) {
   EffectsReport report{.look = look_at(model, text, options.look), .options = options};
   const Change change{.kind = options.kind, .factor = options.factor};
-  check_changes({change}, model.gpt.options(), report.look.recording->tokens());
+  if (!is_of_edges(options.kind)) {  // which are said edge by edge
+    check_changes({change}, model.gpt.options(), report.look.recording->tokens());
+  }
   if (options.kind == ChangeKind::reference_mean) {
     report.reference = std::make_shared<const Tensor>(means_of(model, options.reference, options));
   }
@@ -131,6 +148,8 @@ PairEffects pair_effects(const EffectsReport& report, const Progress& progress) 
 
 EdgeEffects edge_effects(const EffectsReport& report, dim_t query, ChangeKind kind,
                          const Progress& progress) {
+  const dim_t tokens = report.pass->tokens();
+  require(0 <= query && query < tokens, "effects: token {} is not in [0, {})", query, tokens);
   const std::vector<Changes> experiments = each_edge(report.pass->options(), query, kind);
   const std::vector<Measured> measured =
       measure_changes(*report.pass, experiments, {.logits = {report.predicted.token.id}},

@@ -95,7 +95,7 @@ struct EffectsReport {
 };
 
 // The text as it is. The model must live as long as the report, unchanged. An error: the text has
-// no token, or more than the model reads at once, or a kind of change that heads do not have.
+// no token, or more than the model reads at once, or a kind that neither heads nor edges have.
 EffectsReport effects_of(const LookModel& model, const std::string& text,
                          const EffectsOptions& options = {});
 // The experiments on it; the caller keeps them in the report.

@@ -93,6 +93,12 @@ HeadInfluence influence_of(const EffectsReport& report, const HeadPlace& place,
   head.source_weight =
       report.look.recording->weights(place.layer, {.heads = {place.head}, .rows = {last}})
           .at({0, 0, head.source});
+  if (report.options.kind == ChangeKind::scale) {  // not a removal: nothing is said of why
+    head.words = format_text("layer {} head {} times {}: the logit of {} changes by {:+.1f}",
+                             place.layer, place.head, report.options.factor,
+                             in_quotes(report.predicted.token.piece), logit_change);
+    return head;
+  }
   head.words =
       format_text("layer {} head {} {} {} by {:.1f}{}", place.layer, place.head,
                   logit_change < 0.0 ? "raises" : "lowers", in_quotes(report.predicted.token.piece),

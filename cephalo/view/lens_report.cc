@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cephalo/core/format.h"
+#include "cephalo/core/fail.h"
 #include "cephalo/text/piece_text.h"
 #include "cephalo/view/columns.h"
 #include "cephalo/view/report_json.h"
@@ -24,7 +24,7 @@ const char* in_words(LensNorm norm) {
     case LensNorm::none:
       break;
   }
-  return "no norm";
+  return "no norm (the last column is the model's own and has one)";
 }
 
 // "Rabbit .97"
@@ -86,6 +86,7 @@ const char* name(LensNorm norm) {
 
 LensReport lens_of(const LookModel& model, const std::string& text,
                    const LensReportOptions& options) {
+  require(options.top >= 1, "lens: top must be at least 1, not {}", options.top);
   LensReport report{.subject = subject_of(model, text, options.begin, "lens"),
                     .norm = options.norm};
   const KeptPass pass(model.gpt, report.subject.ids(), options.threads);

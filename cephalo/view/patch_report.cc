@@ -73,10 +73,11 @@ std::string strongest_head(const PatchReport& report) {
   }
   if (most < 0.0) return "";  // none was done
   const double share = heads.at({best.layer, best.head});
-  return format_text(
-      "The head that matters most is layer {} head {}: from the clean text it {} {:.0f} "
-      "% of the difference.",
-      best.layer, best.head, share < 0.0 ? "widens" : "brings back", 100.0 * std::abs(share));
+  const double percent = 100.0 * std::abs(share);
+  return format_text("The head that matters most is layer {} head {}: from the clean text it {}.",
+                     best.layer, best.head,
+                     share < 0.0 ? format_text("widens the difference by {:.0f} %", percent)
+                                 : format_text("brings back {:.0f} % of the difference", percent));
 }
 
 }  // namespace
@@ -92,6 +93,9 @@ PatchReport patch_texts(const LookModel& model, const std::string& clean,
           "has {}: {}; corrupt has {}: {}",
           report.clean.tokens.size(), pieces_of(report.clean.tokens), report.corrupt.tokens.size(),
           pieces_of(report.corrupt.tokens));
+  require(report.answer.id != report.wrong.id,
+          "patch: the answer and the wrong answer are the same token, {}",
+          in_quotes(report.answer.piece));
   const KeptPass clean_pass(model.gpt, report.clean.ids(), options.threads);
   const KeptPass corrupt_pass(clean_pass.steps(), report.corrupt.ids(), options.threads);
   report.patching = patch_each(clean_pass, corrupt_pass, report.answer.id, report.wrong.id,

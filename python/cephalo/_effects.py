@@ -53,7 +53,13 @@ def _model(model):
     return _cephalo.Gpt.load(model) if isinstance(model, (str, os.PathLike)) else model
 
 
-def effects(text, model=None, *, kind="zero", factor=1.0, reference="", pairs=False, edges=None, edge_kind="hide",
+def _factor(factor, kind, function):
+    if factor is None and kind == "scale":
+        raise ValueError(f"{function}: scale needs its factor, as factor=0.5")
+    return 1.0 if factor is None else factor
+
+
+def effects(text, model=None, *, kind="zero", factor=None, reference="", pairs=False, edges=None, edge_kind="hide",
             begin=True, progress=None):
     """What each head does to the token that the model predicts after a text: each is changed in turn -> Report
 
@@ -62,15 +68,16 @@ def effects(text, model=None, *, kind="zero", factor=1.0, reference="", pairs=Fa
     together, too. edges: a token's index; each key that it sees is hidden in turn instead (edge_kind: hide or cut).
     progress(done, all): called as experiments end; if it returns False, what is done is returned.
     """
-    return Report(_cephalo.effects_report(_model(model), text, kind=kind, factor=factor, reference=reference,
-                                          pairs=pairs, edges=edges, edge_kind=edge_kind, begin=begin,
-                                          progress=progress))
+    return Report(_cephalo.effects_report(_model(model), text, kind=kind, factor=_factor(factor, kind, "effects"),
+                                          reference=reference, pairs=pairs, edges=edges, edge_kind=edge_kind,
+                                          begin=begin, progress=progress))
 
 
-def ablate(text, changes, model=None, *, kind="zero", factor=1.0, reference="", begin=True):
+def ablate(text, changes, model=None, *, kind="zero", factor=None, reference="", begin=True):
     """What the model says with and without some parts: "L3H2,L2H6", "L1.mlp", "L3H2:12>4" ... -> Report"""
-    return Report(_cephalo.ablation_report(_model(model), text, changes, kind=kind, factor=factor,
-                                           reference=reference, begin=begin))
+    return Report(_cephalo.ablation_report(_model(model), text, changes, kind=kind,
+                                           factor=_factor(factor, kind, "ablate"), reference=reference,
+                                           begin=begin))
 
 
 def lens(text, model=None, *, norm="fresh", top=5, begin=True):

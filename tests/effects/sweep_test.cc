@@ -155,8 +155,9 @@ bool same(const Measured& a, const Measured& b) {
   const auto same_top = [](const TokenProbability& x, const TokenProbability& y) {
     return x.id == y.id && x.probability == y.probability;
   };
-  return a.logits == b.logits && a.rank == b.rank && a.divergence == b.divergence &&
-         a.losses == b.losses &&
+  const bool same_divergence =
+      a.divergence == b.divergence || (std::isnan(a.divergence) && std::isnan(b.divergence));
+  return a.logits == b.logits && a.rank == b.rank && same_divergence && a.losses == b.losses &&
          std::equal(a.top.begin(), a.top.end(), b.top.begin(), b.top.end(), same_top);
 }
 

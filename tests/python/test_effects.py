@@ -133,6 +133,11 @@ def test_errors_name_what_is_wrong():
         kept.measure("L7H0", logits=[1])
     with pytest.raises(ValueError, match="position 5 of 5"):
         kept.measure(position=5)
+    with pytest.raises(TypeError, match="a list of tokens"):
+        kept.measure(logits=" mat")
+    with pytest.raises(ValueError, match="must be finite"):
+        kept.measure("L0H0", "scale", float("nan"), logits=[1])
+    assert kept.measure(logits=[1]).divergence is None and kept.measure(divergence=True).divergence == 0
     with pytest.raises(TypeError, match="unknown argument loss"):
         kept.measure(loss=True)
     gpt.update("transformer.ln_f.bias", np.ones(16, np.float32))

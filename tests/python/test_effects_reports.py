@@ -59,3 +59,42 @@ def test_patching_needs_texts_of_one_length_and_answers_of_one_token():
         cephalo.patch(clean, "Mary ran", " Rabbit", " was")
     with pytest.raises(ValueError, match="token"):
         cephalo.patch(clean, corrupt, " Rabbit was here", " was")
+
+
+def test_a_scaled_head_is_not_called_a_removed_one():
+    report = cephalo.effects(TEXT, kind="scale", factor=2.0)
+    assert " times 2" in report["heads"]["strongest"][0]["words"]
+    assert "raises" not in repr(report)
+    assert not cephalo.effects(TEXT, kind="scale", factor=1.0)["heads"]["strongest"]
+    with pytest.raises(ValueError, match="scale needs its factor"):
+        cephalo.effects(TEXT, kind="scale")
+
+
+def test_edges_of_a_token_may_be_counted_from_the_end():
+    short = "Peter ran to the gate"
+    report = cephalo.effects(short, edges=-1)
+    assert report["edges"]["query"] == len(report["tokens"]) - 1
+    for edges in (-100, 100):
+        with pytest.raises(ValueError, match="is not in"):
+            cephalo.effects(short, edges=edges)
+    with pytest.raises(ValueError, match="not both"):
+        cephalo.effects(short, edges=2, pairs=True)
+    cut, hidden = (cephalo.ablate(short, "L3H0:5>1", kind=kind)["ablation"]["logit_change"] for kind in ("cut", "hide"))
+    assert cut != hidden
+
+
+def test_the_mean_of_a_reference_is_that_of_a_kept_pass():
+    model = cephalo.builtin_model()
+    other = "The cat sat on the mat."
+    report = cephalo.effects(TEXT, model, kind="reference-mean", reference=other)
+    kept = cephalo.KeptPass(model, TEXT)
+    mean = cephalo.reference_mean([cephalo.KeptPass(model, other)])
+    token = report["predicted"]["id"]
+    before, = kept.measure(logits=[token]).logits
+    after, = kept.measure("L3H0", "reference-mean", logits=[token], reference=mean).logits
+    assert report["heads"]["logit_change"][3][0] == pytest.approx(after - before, abs=1e-5)
+
+
+def test_a_lens_shows_at_least_one_token():
+    with pytest.raises(ValueError, match="top must be at least 1"):
+        cephalo.lens(TEXT, top=0)

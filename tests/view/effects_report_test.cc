@@ -89,8 +89,8 @@ TEST_F(EffectsReportTest, removing_nothing_changes_nothing) {
 
 TEST_F(EffectsReportTest, a_kind_that_heads_do_not_have_is_an_error) {
   const TextModel model = builtin_model();
-  EXPECT_EQ(error_of([&] { effects_of(look_model(model), kText, {.kind = ChangeKind::hide}); }),
-            "L0H0: a head cannot be changed by hide");
+  const EffectsReport edges = effects_of(look_model(model), kText, {.kind = ChangeKind::hide});
+  EXPECT_EQ(error_of([&] { head_effects(edges); }), "L0H0: a head cannot be changed by hide");
   EXPECT_EQ(
       error_of([&] { effects_of(look_model(model), kText, {.kind = ChangeKind::reference_mean}); }),
       "effects: reference-mean needs a reference text, which is empty");

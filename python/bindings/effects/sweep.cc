@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,9 @@ struct Asked {
     if (key == "position") {
       measures.position = position_of(self, nb::cast<dim_t>(value), "measure");
     } else if (key == "logits") {
+      if (nb::isinstance<nb::str>(value)) {
+        throw nb::type_error("measure: logits must be a list of tokens, as [' Mary', ' John']");
+      }
       for (const nb::handle token : value) {
         measures.logits.push_back(token_of(self.model, token, "measure", "logits"));
       }
@@ -148,10 +152,14 @@ void bind_change(nb::module_& m) {
   const auto each = [&m](const char* name, auto list, const char* words) {
     m.def(
         name,
-        [list](const Model& model, const std::string& kind) {
-          return list(model.gpt.options(), parse_change_kind(kind));
+        [list](const Model& model, const std::string& kind, double factor) {
+          std::vector<Changes> all = list(model.gpt.options(), parse_change_kind(kind));
+          for (Changes& changes : all) {
+            for (Change& change : changes) change.factor = factor;
+          }
+          return all;
         },
-        "model"_a, "kind"_a = "zero", words);
+        "model"_a, "kind"_a = "zero", "factor"_a = 1.0, words);
   };
   each(
       "each_head", [](const GptOptions& o, ChangeKind k) { return each_head(o, k); },
@@ -180,7 +188,12 @@ void bind_measured(nb::module_& m) {
             return r.rank < 0 ? std::optional<dim_t>() : std::optional(r.rank);
           },
           "of the token asked for, 0 the likeliest")
-      .def_ro("divergence", &Measured::divergence, "KL(unchanged || changed), in nats")
+      .def_prop_ro(
+          "divergence",
+          [](const Measured& r) {
+            return std::isnan(r.divergence) ? std::optional<double>() : std::optional(r.divergence);
+          },
+          "KL(unchanged || changed), in nats; None: not asked for")
       .def_ro("losses", &Measured::losses, "of token i + 1, as row i predicted it; in nats")
       .def_prop_ro(
           "top",
@@ -201,8 +214,8 @@ void bind_sweep(nb::module_& m, nb::class_<PassOfText>& pass) {
            "rest"_a,
            "One run under these changes: a str such as 'L3H2,L2H6', a Change or a list of them; "
            "None: the\n"
-           "text as it is. kind: zero, mean, reference-mean, uniform, no-first, patch, scale, hide "
-           "or cut.\n"
+           "text as it is. kind: of a str: zero, mean, reference-mean, uniform, no-first, patch, "
+           "scale (by\nfactor), hide or cut.\n"
            "What is read off: logits=[tokens], rank=token, divergence=True, losses=True, top=5, at "
            "position=-1.\n"
            "patch_from: the KeptPass that patch takes from; reference: see reference_mean.");

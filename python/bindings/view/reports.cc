@@ -55,10 +55,12 @@ Shown effects(const Model& model, const std::string& text, bool begin, const std
   EffectsOptions options{.kind = parse_change_kind(kind), .factor = factor, .reference = reference};
   options.look.begin = begin;
   const ChangeKind edge = parse_change_kind(edge_kind);
+  if (edges && pairs) throw nb::value_error("effects: pass pairs or edges, not both");
   return reading(model, [&](const Gpt&) {
     EffectsReport report = effects_of(seen, text, options);
     if (edges) {
-      report.edges = edge_effects(report, *edges, edge, goes_on);
+      const dim_t query = *edges < 0 ? *edges + report.pass->tokens() : *edges;
+      report.edges = edge_effects(report, query, edge, goes_on);
     } else {
       report.heads = head_effects(report, goes_on);
       if (pairs) report.pairs = pair_effects(report, goes_on);
