@@ -28,8 +28,7 @@ struct Report {
 };
 
 LookModel look_model(const Model& model, const Bpe& words) {
-  return {model.name, model.gpt, words, model.first_token(),
-          model.config.trained_context_length};
+  return {model.name, model.gpt, words, model.first_token(), model.config.trained_context_length};
 }
 
 LookProbe probe(const Model& model, std::uint64_t seed, std::optional<int> threads) {
