@@ -17,13 +17,13 @@ help: ## this list
 
 demo: ## install what is missing, build, show what every head of a model looks at
 	@tools/deps build
-	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF -DCEPHALO_FIRST_BUILD=ON
 	@cmake --build $(BUILD) --target cephalo_cli
 	@$(BUILD)/cli/cephalo look "$(DEMO_TEXT)"
 
 build: ## the library, the program, the Python package, the tests
 	@tools/deps build test python
-	@cmake --preset release -DCEPHALO_BUILD_TESTS=ON -DCEPHALO_BUILD_PYTHON=ON \
+	@cmake --preset release -DCEPHALO_FIRST_BUILD=OFF -DCEPHALO_BUILD_TESTS=ON -DCEPHALO_BUILD_PYTHON=ON \
 	  -DPython_EXECUTABLE=$(abspath .venv/bin/python)
 	@cmake --build $(BUILD)
 

@@ -37,14 +37,44 @@ set(sources_without_arithmetic
   cephalo/train/history.cc
   cephalo/train/run_folder.cc
   cephalo/train/trainer_json.cc
+  cephalo/effects/change.cc
+  cephalo/effects/patching.cc
+  cephalo/effects/site.cc
+  cephalo/view/columns.cc
+  cephalo/view/effects_json.cc
+  cephalo/view/effects_page.cc
+  cephalo/view/effects_report.cc
+  cephalo/view/effects_words.cc
+  cephalo/view/head_links.cc
+  cephalo/view/head_picture.cc
+  cephalo/view/head_trace.cc
+  cephalo/view/head_trace_json.cc
+  cephalo/view/head_trace_text.cc
+  cephalo/view/lens_report.cc
+  cephalo/view/look.cc
+  cephalo/view/look_json.cc
+  cephalo/view/page.cc
+  cephalo/view/patch_report.cc
+  cephalo/view/picture.cc
   cephalo/view/picture_svg.cc
+  cephalo/view/report_head.cc
+  cephalo/view/report_json.cc
+  cephalo/view/report_page.cc
+  cephalo/view/report_picture.cc
+  cephalo/view/report_subject.cc
+  cephalo/view/report_tables.cc
   cephalo/view/split_shapes.cc
   cephalo/view/split_svg.cc
   cephalo/view/split_text.cc
+  cephalo/view/terminal.cc
   cephalo/learn/exercise.cc
+  cephalo/learn/exercise_help.cc
   cephalo/learn/exercise_mistakes.cc
   cephalo/learn/ladder.cc
   cephalo/learn/pipeline.cc
+  cephalo/learn/quiz.cc
+  cephalo/learn/quiz_masks.cc
+  cephalo/learn/quiz_shapes.cc
   cephalo/c_api.cc
   cephalo/c_api_support.cc
   cephalo/c_api_train.cc)

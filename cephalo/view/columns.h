@@ -13,8 +13,8 @@ std::size_t display_width(std::string_view text);
 std::string fit(std::string_view text, std::size_t width);
 // The first `width` columns of a label, with a mark where something was cut off.
 std::string cut(const std::string& label, std::size_t width, bool utf8);
-// Where a line may be broken first: at a space, but not at the one that a piece begins with: "
-// cat".
+// Where a line may be broken first: at a space, but not at the one inside quotes that a piece such
+// as " cat" begins with.
 std::size_t end_of_word(std::string_view text);
 // Lines of at most that width, broken at spaces; each ends in a line end.
 std::string wrapped(std::string_view text, std::size_t width);

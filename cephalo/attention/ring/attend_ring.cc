@@ -12,8 +12,6 @@
 namespace cephalo {
 namespace {
 
-constexpr int kKeysTag = 0;
-
 // Rows that see some more keys: their result so far, and that of these keys alone.
 struct JoinedRows {
   MutableTensorView context, lse;  // [batch, heads, rows, v_dim] and [batch, heads, rows]
@@ -77,7 +75,7 @@ class Ring {
     here.v().copy_from(call_.v);
     for (int step = 0; step < size_; ++step) {
       const auto moving = call_.world.transfers();
-      RingKeys next = begin_exchange(*moving, here, step);
+      RingKeys next = pass_keys_on(call_, *moving, here, step);
       attend_to(here, ring_owner(rank_, step, size_), *moving);
       moving->wait();
       here = std::move(next);
@@ -93,16 +91,6 @@ class Ring {
   }
 
  private:
-  // Keys go on to the next process, the last time round to nobody.
-  RingKeys begin_exchange(Transfers& moving, RingKeys& here, int step) {
-    if (step + 1 == size_) return {call_.k, call_.v, 0, call_.k.dtype()};
-    RingKeys next(call_.k, call_.v, call_.rows_of(ring_owner(rank_, step + 1, size_)),
-                  call_.k.dtype());
-    moving.receive(ring_owner(rank_, 1, size_), kKeysTag, next.bytes());
-    moving.send(ring_owner(rank_, -1, size_), kKeysTag, here.bytes());
-    return next;
-  }
-
   void attend_to(RingKeys& keys, int owner, Transfers& moving) {
     for (const RingPiece& q_piece : ring_pieces(call_.tokens, rank_, size_)) {
       for (const RingPiece& kv_piece : ring_pieces(call_.tokens, owner, size_)) {

@@ -10,8 +10,7 @@
 namespace cephalo {
 namespace {
 
-constexpr int kKeysTag = 0;
-constexpr int kGradientsTag = 1;
+constexpr int kGradientsTag = 1;  // that of keys is 0
 
 // to += from; rank 4, any strides along the first three axes
 template <typename T>
@@ -81,7 +80,7 @@ class RingBackward {
     for (int step = 0; step < size_; ++step) {
       const int owner = ring_owner(rank_, step, size_);
       const auto moving = call_.world.transfers();
-      RingKeys next = begin_exchange(*moving, keys, step);
+      RingKeys next = pass_keys_on(call_, *moving, keys, step);
       RingKeys shares = gradients_of(owner);
       shares.zero();
       go_back(keys, shares, owner, *moving);
@@ -100,15 +99,6 @@ class RingBackward {
  private:
   RingKeys gradients_of(int owner) const {
     return {call_.k, call_.v, call_.rows_of(owner), call_.sums};
-  }
-
-  RingKeys begin_exchange(Transfers& moving, RingKeys& here, int step) {
-    if (step + 1 == size_) return {call_.k, call_.v, 0, call_.k.dtype()};
-    RingKeys next(call_.k, call_.v, call_.rows_of(ring_owner(rank_, step + 1, size_)),
-                  call_.k.dtype());
-    moving.receive(ring_owner(rank_, 1, size_), kKeysTag, next.bytes());
-    moving.send(ring_owner(rank_, -1, size_), kKeysTag, here.bytes());
-    return next;
   }
 
   // What the process before has added up follows its keys while the next step is computed here.

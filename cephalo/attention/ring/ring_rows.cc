@@ -84,4 +84,17 @@ void RingKeys::zero() {
   memory_.mutable_view().fill(0.0);
 }
 
+RingKeys pass_keys_on(const RingCall& call, Transfers& moving, RingKeys& here, int step) {
+  constexpr int kKeysTag = 0;
+  const int rank = call.world.rank();
+  const int size = call.world.size();
+  const bool last = step + 1 == size;
+  const dim_t rows = last ? 0 : call.rows_of(ring_owner(rank, step + 1, size));
+  RingKeys next(call.k, call.v, rows, call.k.dtype());
+  if (last) return next;
+  moving.receive(ring_owner(rank, 1, size), kKeysTag, next.bytes());
+  moving.send(ring_owner(rank, -1, size), kKeysTag, here.bytes());
+  return next;
+}
+
 }  // namespace cephalo

@@ -58,6 +58,10 @@ class RingKeys {
   MutableTensorView k_, v_;
 };
 
+// Begins to pass the keys at hand on to the next process and to receive those of the one before,
+// which are returned; in the last step nothing moves. Both may be used when `moving` is done.
+RingKeys pass_keys_on(const RingCall& call, Transfers& moving, RingKeys& here, int step);
+
 template <typename View>
 View RingCall::pairs_of(const View& t, const RingPiece& q_piece, const RingPiece& kv_piece) const {
   View cut = t;

@@ -12,6 +12,7 @@
 #include "bindings/arrays/text.h"
 #include "bindings/bindings.h"
 #include "bindings/model/gpt.h"
+#include "bindings/view/look_model.h"
 #include "cephalo/core/fail.h"
 
 namespace cephalo::python {
@@ -25,10 +26,6 @@ struct TracedHead {
   std::uint64_t version;
   HeadTrace trace;
 };
-
-LookModel look_model(const Model& model, const Bpe& words) {
-  return {model.name, model.gpt, words, model.first_token(), model.config.trained_context_length};
-}
 
 TracedHead trace_python(const nb::object& model_object, const std::vector<nb::object>& texts,
                         dim_t layer, dim_t head, std::optional<dim_t> token, bool begin,

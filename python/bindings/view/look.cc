@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/view/look_model.h"
 #include "bindings/view/recording.h"
 #include "cephalo/core/format.h"
 #include "cephalo/view/look_json.h"
@@ -26,10 +27,6 @@ struct Report {
   nb::object recorded;
   LookReport report;
 };
-
-LookModel look_model(const Model& model, const Bpe& words) {
-  return {model.name, model.gpt, words, model.first_token(), model.config.trained_context_length};
-}
 
 LookProbe probe(const Model& model, std::uint64_t seed, std::optional<int> threads) {
   const Bpe words = model.words("look");

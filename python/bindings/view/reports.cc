@@ -9,6 +9,7 @@
 #include "bindings/arrays/callback.h"
 #include "bindings/bindings.h"
 #include "bindings/model/gpt.h"
+#include "bindings/view/look_model.h"
 #include "cephalo/view/effects_report.h"
 #include "cephalo/view/lens_report.h"
 #include "cephalo/view/patch_report.h"
@@ -39,10 +40,6 @@ Progress progress_with(const Callback& told) {
     }
     return goes_on;
   };
-}
-
-LookModel look_model(const Model& model, const Bpe& words) {
-  return {model.name, model.gpt, words, model.first_token()};
 }
 
 Shown effects(const Model& model, const std::string& text, bool begin, const std::string& kind,
