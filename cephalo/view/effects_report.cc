@@ -37,7 +37,7 @@ Tensor means_of(const LookModel& model, const std::string& text, const EffectsOp
   Tensor mean = Tensor::zeros({o.num_layers, o.d_model}, DType::f64);
   std::unique_ptr<const KeptPass> part;
   for (dim_t begin = 0; begin < std::ssize(ids); begin += o.context_length) {
-    const dim_t end = std::min(begin + o.context_length, std::ssize(ids));
+    const dim_t end = std::min<dim_t>(begin + o.context_length, std::ssize(ids));
     const std::vector<std::int64_t> some(ids.begin() + begin, ids.begin() + end);
     part = part == nullptr
                ? std::make_unique<const KeptPass>(model.gpt, some, options.look.threads)
