@@ -195,7 +195,7 @@ test('7: a click on a cell shows where its number comes from', async () => {
 test('10: labels with letters and scores; a filter, and why', async () => {
   const page = await open(path);
   const native = look(rabbit);
-  const badges = await page.locator('.hc em').allTextContents();
+  const badges = await page.locator('.hc em').evaluateAll((all) => all.map((em) => em.dataset.letters));
   const letters = { previous: 'P', induction: 'I', duplicate: '=', sink: 'S', current: 'C', diffuse: '≈' };
   native.heads.forEach((head, n) => assert.equal(badges[n], head.labels.map((l) => letters[l.label]).join('')));
   const kind = await page.locator('.kind').first().getAttribute('data-kind');
@@ -260,7 +260,7 @@ test('17: everything by keys', async () => {
   await press('?');
   assert.ok(await page.locator('dialog[open]').count());
   await page.keyboard.press('Escape');
-  await page.waitForFunction(() => !document.querySelector('dialog[open]'));
+  await page.waitForFunction(() => !document.querySelector('dialog[open]') && window.cephalo.state.dialog === null);
   await page.keyboard.press('/');
   assert.equal(await page.evaluate(() => document.activeElement.id), 'text');
   const outline = await page.locator('#tab-matrix').evaluate((tab) => {

@@ -74,7 +74,7 @@ store.subscribe((now, before) => {
     typedAt = performance.now();
     asked = client.ask({ kind: 'run', text: now.text });
   }
-  if (now.run !== before.run || now.layer !== before.layer || now.head !== before.head) askedSteps = '';
+  if (now.run !== before.run || (before.steps && !now.steps)) askedSteps = '';
   askForSteps(now);
   schedule();
 });

@@ -41,7 +41,9 @@ function cell(s: State, a: Actions, head: Head, index: number): Node_ {
     onclick: () => a.chooseHead(index),
   },
   h('canvas', { 'aria-hidden': 'true', after: (c: HTMLCanvasElement) => drawIfNew(c, s, index) }),
-  h('em', { class: head.labels.length ? '' : 'none', 'aria-hidden': 'true' }, head.labels.map((l) => letter[l.label]).join('')),
+  // Drawn by the style sheet: as text, letters would have to be part of the button's spoken name.
+  h('em', { class: head.labels.length ? '' : 'none', 'aria-hidden': 'true',
+            'data-letters': head.labels.map((l) => letter[l.label]).join('') }),
   h('u', null, h('s', { style: { width: `${evenness * 100}%` } })));
 }
 
