@@ -1,19 +1,17 @@
 """look --effects, --ablate, --pairs, --edges, lens and patch as a person uses them."""
 
-import fcntl
 import os
 import pathlib
-import pty
 import re
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 import unittest
 import xml.etree.ElementTree
+
+import screen
 
 CEPHALO = sys.argv[1]
 REPEATS = "Peter Rabbit met Jemima. Peter Rabbit met Jemima. Peter"
@@ -27,27 +25,6 @@ SCREENS = [("look", REPEATS, "--effects"), ("look", REPEATS, "--ablate", "L3H0,L
 def cephalo(*arguments, **environment):
     env = {**os.environ, "LC_ALL": "C.UTF-8", **environment}
     return subprocess.run([CEPHALO, *map(str, arguments)], capture_output=True, text=True, env=env)
-
-
-def on_a_terminal(*arguments, columns=80, **environment):
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    env = {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", "COLORTERM": "",
-           "NO_COLOR": "", **environment}
-    process = subprocess.Popen([CEPHALO, *arguments], stdout=slave, stderr=slave, env=env)
-    os.close(slave)
-    out = b""
-    while True:
-        try:
-            block = os.read(master, 65536)
-        except OSError:  # the other side is closed
-            break
-        if not block:
-            break
-        out += block
-    os.close(master)
-    assert process.wait() == 0, out
-    return out.decode().replace("\r\n", "\n")
 
 
 class Effects(unittest.TestCase):
@@ -82,19 +59,19 @@ class Screens(Effects):
 
     def test_a_terminal_gets_its_colours_and_the_same_words(self):
         for arguments in SCREENS:
-            direct = on_a_terminal(*arguments, COLORTERM="truecolor")
+            direct = screen.on_a_terminal(CEPHALO, *arguments, COLORTERM="truecolor")
             self.assertIn("\x1b[48;2;", direct)
-            indexed = on_a_terminal(*arguments)
+            indexed = screen.on_a_terminal(CEPHALO, *arguments)
             self.assertIn("\x1b[48;5;", indexed)
             self.assertNotIn("\x1b[48;2;", indexed)
-            plain = on_a_terminal(*arguments, NO_COLOR="1")
+            plain = screen.on_a_terminal(CEPHALO, *arguments, NO_COLOR="1")
             self.assertNotRegex(plain, ESCAPE)  # a bar may have been there, and is wiped out
             for number in re.findall(r"[+-]\d+\.\d+", plain):
                 self.assertIn(number, ESCAPE.sub("", direct))
 
     def test_signs_have_their_colours(self):
         """Blue below 0, orange above."""
-        out = on_a_terminal("look", REPEATS, "--effects", COLORTERM="truecolor")
+        out = screen.on_a_terminal(CEPHALO, "look", REPEATS, "--effects", COLORTERM="truecolor")
         for red, blue, text in re.findall(r"\x1b\[48;2;(\d+);\d+;(\d+)m\x1b\[38;[0-9;]+m *([+-]\d\.\d+)", out):
             if abs(float(text)) > 0.5:
                 self.assertEqual(int(blue) > int(red), text.startswith("-"), text)

@@ -1,20 +1,19 @@
 """look as a person and as a script use it."""
 
-import fcntl
 import json
 import math
 import os
 import pathlib
-import pty
 import re
 import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import unittest
 import xml.etree.ElementTree
 import zlib
+
+import screen
 
 CEPHALO = sys.argv[1]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -30,28 +29,6 @@ def look(*arguments, **environment):
     env = {**os.environ, "LC_ALL": "C.UTF-8", **environment}
     return subprocess.run([CEPHALO, "look", *map(os.fsencode, map(str, arguments))],
                           capture_output=True, env=env)
-
-
-def on_a_terminal(*arguments, columns=80, **environment):
-    """What a person would see on a terminal of so many columns."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    env = {**os.environ, "LC_ALL": "C.UTF-8", "TERM": "xterm-256color", "COLORTERM": "",
-           "NO_COLOR": "", **environment}
-    process = subprocess.Popen([CEPHALO, "look", *arguments], stdout=slave, stderr=slave, env=env)
-    os.close(slave)
-    out = b""
-    while True:
-        try:
-            block = os.read(master, 65536)
-        except OSError:  # the other side is closed
-            break
-        if not block:
-            break
-        out += block
-    os.close(master)
-    assert process.wait() == 0, out
-    return out.decode().replace("\r\n", "\n")
 
 
 class Look(unittest.TestCase):
@@ -153,7 +130,7 @@ class Text(Look):
 class FirstScreen(Look):
     def test_the_demo_fits_80_x_50_with_a_prompt_below(self):
         demo = re.search(r"(?m)^DEMO_TEXT := (.+)$", (ROOT / "Makefile").read_text())[1]
-        lines = on_a_terminal(demo, columns=80, COLORTERM="truecolor").splitlines()
+        lines = screen.on_a_terminal(CEPHALO, "look", demo, columns=80, COLORTERM="truecolor").splitlines()
         self.assertLessEqual(len(lines), 49)
 
     def test_two_sentences_say_what_one_sees(self):
@@ -161,7 +138,7 @@ class FirstScreen(Look):
         self.assertIn("Each map is one head: a row is a token, and the denser a cell, the more it looks "
                       "at the token of that column. Here L", out)
         self.assertIn("the brighter a cell", " ".join(
-            on_a_terminal(REPEATS, columns=80, COLORTERM="truecolor").split()))
+            screen.on_a_terminal(CEPHALO, "look", REPEATS, columns=80, COLORTERM="truecolor").split()))
         self.assertRegex(out, r"Here L\d H\d looks at the token before.*; the likeliest next token is "
                               r"\"[^\"]+\" \(\d+ %\)\.")
 
@@ -256,22 +233,22 @@ class Input(Look):
 
 class Terminal(Look):
     def test_24_bits_256_colours_or_none(self):
-        self.assertIn("\x1b[38;2;", on_a_terminal(TEXT, COLORTERM="truecolor"))
-        self.assertIn("\x1b[38;5;", on_a_terminal(TEXT))
-        self.assertNotIn("38;2;", on_a_terminal(TEXT))
+        self.assertIn("\x1b[38;2;", screen.on_a_terminal(CEPHALO, "look", TEXT, COLORTERM="truecolor"))
+        self.assertIn("\x1b[38;5;", screen.on_a_terminal(CEPHALO, "look", TEXT))
+        self.assertNotIn("38;2;", screen.on_a_terminal(CEPHALO, "look", TEXT))
         for plain in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-            self.assertNotIn("\x1b", on_a_terminal(TEXT, **plain))
-        self.assertNotIn("38;5;", on_a_terminal(TEXT, TERM="linux"))
+            self.assertNotIn("\x1b", screen.on_a_terminal(CEPHALO, "look", TEXT, **plain))
+        self.assertNotIn("38;5;", screen.on_a_terminal(CEPHALO, "look", TEXT, TERM="linux"))
 
     def test_colours_change_nothing_but_colours(self):
         arguments = (TEXT, "--token", "sat")
-        coloured = ESCAPE.sub("", on_a_terminal(*arguments, COLORTERM="truecolor"))
+        coloured = ESCAPE.sub("", screen.on_a_terminal(CEPHALO, "look", *arguments, COLORTERM="truecolor"))
         strip = lambda text: [line.rstrip() for line in text.splitlines()]
-        self.assertEqual(strip(coloured), strip(on_a_terminal(*arguments, NO_COLOR="1")))
+        self.assertEqual(strip(coloured), strip(screen.on_a_terminal(CEPHALO, "look", *arguments, NO_COLOR="1")))
 
     def test_it_is_as_wide_as_the_terminal(self):
         for columns in (60, 80, 120):
-            out = ESCAPE.sub("", on_a_terminal(TEXT, columns=columns))
+            out = ESCAPE.sub("", screen.on_a_terminal(CEPHALO, "look", TEXT, columns=columns))
             maps = [line for line in out.splitlines() if "▀" in line]
             self.assertTrue(maps)
             self.assertLessEqual(max(map(len, maps)), columns)
