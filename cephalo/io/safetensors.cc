@@ -193,4 +193,15 @@ void write_checked_safetensors(const std::string& path, const NamedTensors& tens
   file.finish();
 }
 
+std::string safetensors_bytes(const std::string& name, const NamedTensors& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  std::string bytes = make_header(name, tensors, metadata);
+  for (const auto& [tensor, view] : tensors) {
+    write_tensor(view, [&](const void* data, std::size_t count) {
+      bytes.append(static_cast<const char*>(data), count);
+    });
+  }
+  return bytes;
+}
+
 }  // namespace cephalo

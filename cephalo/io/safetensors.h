@@ -65,5 +65,10 @@ void write_checked_safetensors(const std::string& path,
                                const std::map<std::string, std::string>& metadata,
                                bool replace = false);
 
+// The bytes of such a file without a checksum, in memory; `name` takes the place of the path.
+std::string safetensors_bytes(const std::string& name,
+                              const std::vector<std::pair<std::string, TensorView>>& tensors,
+                              const std::map<std::string, std::string>& metadata);
+
 }  // namespace cephalo
 #pragma GCC visibility pop

@@ -264,6 +264,16 @@ TEST_F(SafetensorsTest, what_is_written_can_be_read_again) {
   EXPECT_EQ(folder_.files(), 1U);  // no temporary file is left
 }
 
+TEST_F(SafetensorsTest, bytes_in_memory_are_those_of_the_file) {
+  const Tensor a = normal({2, 3}, 1);
+  const std::vector<std::pair<std::string, TensorView>> tensors{{"a", transpose(a, 0, 1)}};
+  write_safetensors(path(), tensors, {{"k", "v"}});
+  const InputFile file(path());
+  std::string written(static_cast<std::size_t>(file.size()), ' ');
+  file.read(0, written.data(), file.size());
+  EXPECT_EQ(safetensors_bytes("memory", tensors, {{"k", "v"}}), written);
+}
+
 TEST_F(SafetensorsTest, large_tensors_of_any_strides_and_types_go_through_in_blocks) {
   const Tensor a = normal({1500, 2100}, 1);  // 12 MiB: several blocks
   write_safetensors(path(), {{"turned", transpose(a, 0, 1)}, {"scalar", Tensor::of(2.5)}}, {});
