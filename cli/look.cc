@@ -12,6 +12,7 @@
 #include "cli/model_flags.h"
 #include "cli/model_text.h"
 #include "cli/numbers.h"
+#include "cli/recorded_flags.h"
 #include "cli/report_output.h"
 #include "cli/stop_signals.h"
 #include "cli/terminal.h"
@@ -23,12 +24,13 @@ namespace {
 
 struct Flags {
   TextInput input;
-  std::string layer, head, token, png, svg;
+  std::string layer, head, token, png, svg, html;
   std::string seed = "123", top = "5", threads = "0";
   ModelFlags model;
   bool all = false, json = false, force = false, no_begin = false;
   MapOptions maps;
   EffectsFlags effects;
+  RecordedFlags recording;
 };
 
 // Which heads are asked for; checked before the model runs.
@@ -69,6 +71,11 @@ void check_flags(const Flags& flags) {
   }
   check_picture("--png", flags.png, ".png", flags);
   check_picture("--svg", flags.svg, ".svg", flags);
+  check_picture("--html", flags.html, ".html", flags);
+  if (!flags.html.empty() && (!flags.layer.empty() || !flags.maps.plain())) {
+    throw UsageError("--html: shows every head, and all maps; omit what chooses among them");
+  }
+  flags.recording.options();
 }
 
 void save_pictures(const Flags& flags, const LookReport& report, const Selection& chosen) {
@@ -99,11 +106,10 @@ std::vector<HeadPlace> places_of(const Flags& flags, const LookReport& report,
 }
 
 void check_effects(const Flags& flags) {
-  const std::pair<const char*, bool> others[] = {{"--layer", !flags.layer.empty()},
-                                                 {"--token", !flags.token.empty()},
-                                                 {"--all", flags.all},
-                                                 {"--no-sink", flags.maps.no_first},
-                                                 {"--value-weighted", flags.maps.value_weighted}};
+  const std::pair<const char*, bool> others[] = {
+      {"--layer", !flags.layer.empty()},  {"--token", !flags.token.empty()},
+      {"--html", !flags.html.empty()},    {"--all", flags.all},
+      {"--no-sink", flags.maps.no_first}, {"--value-weighted", flags.maps.value_weighted}};
   for (const auto& [flag, given] : others) {
     if (given) {
       throw UsageError(format_text("{}: shows where heads look; omit it to see effects", flag));
@@ -140,6 +146,7 @@ void look(const Flags& flags) {
   if (flags.effects.given()) return show_effects(flags, model, text, options);
   const LookReport report = look_at(look_model(model), text, options);
   if (!flags.png.empty() || !flags.svg.empty()) return save_pictures(flags, report, chosen);
+  if (!flags.html.empty()) return flags.recording.write(report, flags.html, flags.force);
   if (flags.json) return print(to_json(report, places_of(flags, report, chosen)));
   const TerminalStyle style = terminal_style();
   if (!flags.token.empty()) {
@@ -176,6 +183,9 @@ Verb add_look(Command program) {
   option("--top", flags->top, "N", "How many next tokens to show");
   option("--png", flags->png, "FILE", "A picture of the heads, or of the one of --layer --head");
   option("--svg", flags->svg, "FILE", "The same with text that can be selected and searched");
+  option("--html", flags->html, "FILE",
+         "A page to open in a browser, with every head of this text");
+  flags->recording.add_to(verb);
   verb.add_flag("--force", flags->force, "Replace FILE if it exists");
   verb.add_flag("--json", flags->json, "The same as JSON; --all and --layer add the weights");
   verb.add_flag("--no-begin", flags->no_begin,

@@ -10,7 +10,8 @@ std::string with_flags(std::string message) {
       {"allow_extra = true", "--allow-extra"},
       {"allow_rotary = true", "--allow-rotary"},
       {"zero_bias = true", "--zero-bias"},
-      {"raise most_bytes", "pass --live"},
+      {"raise most_bytes", "raise --max-size"},
+      {"or record it", "or --recorded"},
       {"pass num_heads", "pass --num-heads"},
       {"more time (timeout)", "more time (--timeout)"}};
   for (const auto& [option, flag] : kHints) {

@@ -10,6 +10,7 @@
 #include "cephalo/view/page.h"
 #include "cli/model_flags.h"
 #include "cli/numbers.h"
+#include "cli/recorded_flags.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "cli/verbs.h"
@@ -23,7 +24,8 @@ struct Flags {
   TextInput input;
   std::string output = "page.html", seed = "123", threads = "0";
   ModelFlags model;
-  bool open = false, live = false, force = false;
+  RecordedFlags recording;
+  bool open = false, live = false, recorded = false, force = false;
 };
 
 #if defined(__APPLE__)
@@ -45,17 +47,13 @@ void show(const std::string& path) {
   }
 }
 
-void page(const Flags& flags) {
-  if (!flags.output.ends_with(".html")) {
-    throw UsageError(
-        format_text("--output: writes HTML; '{}' does not end in .html", printable(flags.output)));
-  }
-  PageOptions options{
-      .seed = parse_seed("--seed", flags.seed),
-      .threads = static_cast<int>(parse_integer("--threads", flags.threads, 0, 1024))};
-  if (flags.live) options.most_bytes = std::numeric_limits<std::int64_t>::max();
-  const std::string text = flags.input.read();
-  const TextModel model = flags.model.load();
+std::int64_t parameter_bytes(const Flags& flags) {
+  if (!flags.model.folder.empty()) return stored_parameter_bytes(flags.model.folder);
+  return std::ssize(builtin_page_model().parameters);
+}
+
+void write_live(const Flags& flags, const TextModel& model, const std::string& text,
+                const PageOptions& options) {
   const PageModel files =
       flags.model.folder.empty() ? builtin_page_model() : load_page_model(flags.model.folder);
   const std::string html = page_html(model, files, text, options);
@@ -66,6 +64,49 @@ void page(const Flags& flags) {
                   "whatever you type\n",
                   printable(flags.output), static_cast<double>(html.size()) / 1e6, o.num_layers,
                   o.num_heads, model.encode(text, true).size()));
+}
+
+void write_recorded(const Flags& flags, TextModel& model, const std::string& text,
+                    const PageOptions& options) {
+  model.gpt.prepare();
+  flags.recording.write(
+      look_at(look_model(model), text, {.seed = options.seed, .threads = options.threads}),
+      flags.output, flags.force);
+}
+
+void check_flags(const Flags& flags) {
+  if (!flags.output.ends_with(".html")) {
+    throw UsageError(
+        format_text("--output: writes HTML; '{}' does not end in .html", printable(flags.output)));
+  }
+  if (flags.live && flags.recorded) {
+    throw UsageError("--live: a page runs the model or keeps a recording; omit --recorded");
+  }
+  if (flags.live && flags.recording.given()) {
+    throw UsageError("--live: has every head in full; omit --max-size and --heads");
+  }
+  flags.recording.options();
+}
+
+void page(const Flags& flags) {
+  check_flags(flags);
+  PageOptions options{
+      .seed = parse_seed("--seed", flags.seed),
+      .threads = static_cast<int>(parse_integer("--threads", flags.threads, 0, 1024))};
+  if (flags.live) options.most_bytes = std::numeric_limits<std::int64_t>::max();
+  const std::string text = flags.input.read();
+  TextModel model = flags.model.load();
+  const auto tokens = std::ssize(look_ids(look_model(model), text, true, "page"));
+  std::string why;  // it is recorded though nobody asked for it
+  if (!flags.live && !flags.recorded) {
+    why = why_not_live(model, parameter_bytes(flags), tokens, options);
+    if (!why.empty()) say(format_text("{}: recorded instead", why));
+  }
+  if (flags.recorded || !why.empty()) {
+    write_recorded(flags, model, text, options);
+  } else {
+    write_live(flags, model, text, options);
+  }
   if (flags.open) show(flags.output);
 }
 
@@ -74,7 +115,8 @@ void page(const Flags& flags) {
 Verb add_page(Command program) {
   auto flags = std::make_shared<Flags>();
   Command verb = program.add_subcommand(
-      "page", "One HTML file in which to see every head, and to type: it runs the model itself");
+      "page",
+      "One HTML file in which to see every head; it runs the model itself, if that is small");
   flags->input.add_to(verb, "TEXT", "The text it opens with; - reads it from stdin");
   flags->model.add_to(verb);
   verb.add_option("-o,--output", flags->output, "The file to write")
@@ -82,16 +124,22 @@ Verb add_page(Command program) {
       .show_default();
   verb.add_flag("--force", flags->force, "Replace FILE if it exists");
   verb.add_flag("--open", flags->open, "Show it in a browser when it is written");
-  verb.add_flag("--live", flags->live, "Even if the parameters take more than 24 MB");
+  verb.add_flag("--live", flags->live, "It runs the model, even if that takes more than 24 MB");
+  verb.add_flag("--recorded", flags->recorded,
+                "It keeps this text alone: smaller for a large model, and for long texts");
+  flags->recording.add_to(verb);
   verb.add_option("--seed", flags->seed, "Seed of the random tokens that probe the heads")
       .type_name("N")
       .show_default();
   verb.add_option("--threads", flags->threads, "0: one per core").type_name("N").show_default();
   verb.footer(
       "The page asks for nothing outside itself: open it with the network off, keep it, send it.\n"
+      "Up to 24 MB of parameters it is live: type, and every head follows. For larger models and\n"
+      "texts of more than 512 tokens it keeps a recording of this text.\n"
       "Examples:\n"
       "  cephalo page \"The cat sat on the mat\" -o page.html\n"
-      "  cephalo page --file poem.txt --model my-model --open");
+      "  cephalo page --file poem.txt --model my-model --open\n"
+      "  cephalo page --file book.txt --recorded --max-size 20MB --heads L3H1,L2H3");
   return [flags] { page(*flags); };
 }
 

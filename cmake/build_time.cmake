@@ -54,9 +54,11 @@ set(sources_without_arithmetic
   cephalo/view/look.cc
   cephalo/view/look_json.cc
   cephalo/view/page.cc
+  cephalo/view/page_parts.cc
   cephalo/view/patch_report.cc
   cephalo/view/picture.cc
   cephalo/view/picture_svg.cc
+  cephalo/view/recorded_page.cc
   cephalo/view/report_head.cc
   cephalo/view/report_json.cc
   cephalo/view/report_page.cc

@@ -5,24 +5,23 @@
 #include <string_view>
 
 #include "cephalo/core/fail.h"
-#include "cephalo/io/base64.h"
+#include "cephalo/core/format.h"
 #include "cephalo/io/json_value.h"
+#include "cephalo/io/safetensors.h"
 #include "cephalo/model/builtin_files.h"
 #include "cephalo/view/look.h"
-#include "cephalo/view/page_files.h"
-#include "cephalo/view/report_head.h"
+#include "cephalo/view/page_parts.h"
+#include "cephalo/view/report_json.h"
 
 namespace cephalo {
 namespace {
 
-constexpr std::string_view kDataMark = "{{data}}";
+constexpr double kMegabyte = 1e6;
+// Weights of all heads that a live page makes after every key: 512 tokens in 4 layers of 8 heads.
+constexpr dim_t kMostLiveWeights = dim_t{1} << 23;
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
 std::string all_of(const std::string& path) {
@@ -33,26 +32,14 @@ std::string all_of(const std::string& path) {
 }
 
 std::string stored_type(const PageModel& files) {
-  const SafetensorsFile file(InputFile("model.safetensors", bytes_of(files.parameters)));
+  const SafetensorsFile file(
+      InputFile("model.safetensors",
+                std::as_bytes(std::span(files.parameters.data(), files.parameters.size()))));
   const auto& entries = file.entries();
   const bool one = std::all_of(entries.begin(), entries.end(), [&](const auto& entry) {
     return entry.dtype == entries.front().dtype;
   });
   return entries.empty() ? "none" : one ? name(entries.front().dtype) : "several types";
-}
-
-// Biases are 0 and norms 1 until the first step of training.
-bool is_untrained(const Gpt& model) {
-  for (const GptParameter& parameter : model.parameters()) {
-    const bool weight = parameter.name.ends_with("weight");
-    if (parameter.kind != ParameterKind::bias && parameter.kind != ParameterKind::norm) continue;
-    const double drawn = parameter.kind == ParameterKind::norm && weight ? 1.0 : 0.0;
-    const Tensor wide = Tensor::copy(parameter.value, DType::f64);
-    const auto* value = wide.data_as<double>();
-    if (!std::all_of(value, value + wide.numel(), [&](double v) { return v == drawn; }))
-      return false;
-  }
-  return true;
 }
 
 // Value, rows and uniform of duplicate, then of induction, of every head.
@@ -74,33 +61,17 @@ Json probe_json(const LookProbe& probe) {
           {"scores", std::move(scores)}};
 }
 
-// In an element that is not run; nothing in it can end the element.
-std::string data_element(const Json& data) {
-  std::string text = "<script type=\"application/json\" id=\"page-data\">";
-  for (const char c : data.dump({.replace = true})) {
-    if (c == '<') {
-      text += "\\u003c";
-    } else {
-      text += c;
-    }
-  }
-  return text + "</script>\n";
+std::string too_many_bytes(const TextModel& model, std::int64_t bytes, std::int64_t most) {
+  return format_text(
+      "the parameters of {} take {:.1f} MB, and a page that runs the model holds at most {:.1f} MB",
+      model.name, static_cast<double>(bytes) / kMegabyte, static_cast<double>(most) / kMegabyte);
 }
 
-void append_block(const char* id, std::string_view bytes, std::string& to) {
-  to += format_text("<script type=\"application/octet-stream\" id=\"{}\">", id);
-  append_base64(bytes_of(bytes), to);
-  to += "</script>\n";
-}
-
-void check_text(const TextModel& model, const std::string& text) {
-  const auto tokens = std::ssize(model.encode(text, true));
-  const dim_t longest = model.gpt.options().context_length;
-  require(tokens > 0, "page: the text is empty, and no token was prepended");
-  require(
-      tokens <= longest,
-      "page: {} tokens are more than {} reads at once (context_length {}); use a part of the text",
-      tokens, model.name, longest);
+std::string too_many_tokens(const TextModel& model, dim_t tokens) {
+  const dim_t most = longest_live_text(model.gpt.options());
+  if (tokens <= most) return "";
+  return format_text("{} tokens are more than a page that runs {} shows ({})", tokens, model.name,
+                     most);
 }
 
 }  // namespace
@@ -117,38 +88,51 @@ PageModel load_page_model(const std::string& folder) {
   return {all_of((std::filesystem::path(folder) / "config.json").string()), all_of(parameters)};
 }
 
+std::int64_t stored_parameter_bytes(const std::string& folder) {
+  std::int64_t bytes = 0;
+  const SafetensorsFile file(gpt_parameters_path(folder));
+  for (const auto& entry : file.entries()) bytes += entry.end - entry.begin;
+  return bytes;
+}
+
+dim_t longest_live_text(const GptOptions& model) {
+  dim_t tokens = 1;
+  const dim_t heads = model.num_layers * model.num_heads;
+  while (tokens < model.context_length && heads * (tokens + 1) * (tokens + 1) <= kMostLiveWeights) {
+    ++tokens;
+  }
+  return tokens;
+}
+
+std::string why_not_live(const TextModel& model, std::int64_t parameter_bytes, dim_t tokens,
+                         const PageOptions& options) {
+  if (parameter_bytes > options.most_bytes) {
+    return too_many_bytes(model, parameter_bytes, options.most_bytes);
+  }
+  return too_many_tokens(model, tokens);
+}
+
 std::string page_html(const TextModel& model, const PageModel& files, const std::string& text,
                       const PageOptions& options) {
-  constexpr double kMegabyte = 1e6;
-  require(std::ssize(files.parameters) <= options.most_bytes,
-          "page: the parameters of {} take {:.1f} MB, and a page that runs the model holds at most "
-          "{:.1f} MB; raise most_bytes",
-          model.name, static_cast<double>(files.parameters.size()) / kMegabyte,
-          static_cast<double>(options.most_bytes) / kMegabyte);
-  check_text(model, text);
-  const LookProbe probe =
-      probe_for_look(look_model(model), {.seed = options.seed, .threads = options.threads});
-  const PageFiles page = page_files();
-  const std::string_view html = text_of(page.page_html);
-  const std::size_t mark = html.find(kDataMark);
-  require(mark != std::string_view::npos, "page: this library was built without the page");
+  require(std::ssize(files.parameters) <= options.most_bytes, "page: {}; raise most_bytes",
+          too_many_bytes(model, std::ssize(files.parameters), options.most_bytes));
+  const LookModel seen = look_model(model);
+  const auto tokens = std::ssize(look_ids(seen, text, true, "page"));
+  const std::string too_long = too_many_tokens(model, tokens);
+  require(too_long.empty(), "page: {}; use a part of the text, or record it", too_long);
+  const LookProbe probe = probe_for_look(seen, {.seed = options.seed, .threads = options.threads});
 
-  std::string out(html.substr(0, mark));
-  out += data_element({{"version", 1},
-                       {"text", text},
-                       {"model",
-                        {{"name", model.name},
-                         {"parameters", parameters_sha256(model.gpt).substr(0, 8)},
-                         {"dtype", stored_type(files)},
-                         {"untrained", is_untrained(model.gpt)}}},
-                       {"probe", probe_json(probe)}});
-  append_block("engine", text_of(page.engine), out);
-  append_block("model-config", files.config_json, out);
-  append_block("model-parameters", files.parameters, out);
-  append_block("model-vocab", model.tokenizer.vocab_json(), out);
-  append_block("model-merges", model.tokenizer.merges_txt(), out);
-  out += html.substr(mark + kDataMark.size());
-  return out;
+  Json described = page_model_json(model.name, model.gpt, stored_type(files));
+  described["trained_context_length"] = count_json(seen.trained_context_length);
+  PageWriter page({{"version", 1},
+                   {"text", text},
+                   {"model", std::move(described)},
+                   {"probe", probe_json(probe)}});
+  page.add_block("model-config", files.config_json);
+  page.add_block("model-parameters", files.parameters);
+  page.add_block("model-vocab", model.tokenizer.vocab_json());
+  page.add_block("model-merges", model.tokenizer.merges_txt());
+  return std::move(page).finish();
 }
 
 }  // namespace cephalo

@@ -38,9 +38,10 @@ class Recording {
   // Of the token that would come next, the likeliest first.
   std::vector<Prediction> predictions(dim_t count) const;
 
- private:
+  // What the heads of a layer worked with, as views of the recording.
   PassHeads heads(dim_t layer) const;
 
+ private:
   const Gpt* model_;
   std::vector<std::int64_t> ids_;
   std::vector<SavedPass> layers_;

@@ -63,9 +63,66 @@ class Page(unittest.TestCase):
         self.assertEqual(data_of(html)["model"]["name"], str(folder))
         self.assertEqual(block(html, "model-parameters"), (folder / "model.safetensors").read_bytes())
 
+    def recorded(self, *words):
+        result = self.run_page("--force", *words)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("recorded: ", result.stdout)
+        return self.path.read_text(), result.stderr
+
+    def test_a_recorded_page_keeps_the_text_and_not_the_model(self):
+        html, said = self.recorded("The cat sat", "--recorded")
+        self.assertRegex(said, r"^recording 4 layers of 8 heads, 4 tokens: 0\.[67] MB\n$")
+        data = data_of(html)
+        self.assertFalse('id="model-parameters"' in html)
+        self.assertEqual([token["piece"] for token in data["recorded"]["tokens"]],
+                         ["<|endoftext|>", "The", "Ġcat", "Ġsat"])
+        self.assertEqual(len(data["recorded"]["heads"]), 32)
+        self.assertIsNone(data["recorded"]["full"])
+        header = block(html, "recording")[8:]
+        self.assertIn(b'"layers.3.q.7"', header)
+
+    def test_look_writes_the_same_page(self):
+        html, _ = self.recorded("The cat sat", "--recorded")
+        look = self.folder / "look.html"
+        subprocess.run([CEPHALO, "look", "The cat sat", "--html", str(look)], check=True, capture_output=True)
+        self.assertEqual(look.read_text(), html)
+
+    def test_long_texts_are_recorded_unless_live_is_asked_for(self):
+        folder = self.folder / "long"
+        subprocess.run([CEPHALO, "convert", "builtin", str(folder), "--context-length", "600"], check=True,
+                       capture_output=True)
+        words = " cat" * 520
+        html, said = self.recorded(words, "--model", str(folder))
+        self.assertIn("521 tokens are more than a page that runs", said)
+        self.assertIn("(512): recorded instead", said)
+        self.assertEqual(data_of(html)["model"]["trained_context_length"], 256)
+        result = self.run_page("--force", words, "--model", str(folder), "--live")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("use a part of the text, or --recorded", result.stderr)
+
+    def test_above_the_largest_size_chosen_heads_stay(self):
+        words = " cat" * 200
+        whole, _ = self.recorded(words, "--recorded")
+        html, said = self.recorded(words, "--recorded", "--max-size", "2.4MB", "--heads", "L3H1,L0H4")
+        self.assertLessEqual(len(html), 2_400_000)
+        self.assertGreater(len(whole), 2_400_000)
+        self.assertIn("more than --max-size 2.4MB: in full L3H1, L0H4; of the others the map and the 8 strongest", said)
+        self.assertEqual(data_of(html)["recorded"]["full"], [25, 4])
+        html, said = self.recorded(words, "--recorded", "--max-size", "2.4MB")
+        self.assertRegex(said, r"in full L\dH\d, .* and \d+ more; ")
+        self.assertLessEqual(len(html), 2_400_000)
+        result = self.run_page("--force", words, "--recorded", "--max-size", "900KB")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("raise --max-size or record a part of the text", result.stderr)
+
     def test_wrong_usage_is_one_line_and_nothing_is_written(self):
         for status, message, words in [
             (2, "no TEXT given", []),
+            (2, "omit --recorded", ["cat", "--live", "--recorded"]),
+            (2, "omit --max-size and --heads", ["cat", "--live", "--heads", "L0H0"]),
+            (2, "--max-size: a size such as 64MB, not 'big'", ["cat", "--max-size", "big"]),
+            (2, "--heads: ", ["cat", "--recorded", "--heads", "L0.mlp"]),
+            (1, "there is no layer 9 head 0", ["cat", "--recorded", "--heads", "L9H0"]),
             (1, "303 tokens are more than cephalo-small reads at once", ["cat " * 300]),
         ]:
             result = self.run_page(*words)

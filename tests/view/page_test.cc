@@ -71,6 +71,19 @@ TEST_F(PageTest, parameters_as_they_were_drawn_are_called_untrained) {
   EXPECT_NE(html.find("\"untrained\":true"), std::string::npos);
 }
 
+TEST_F(PageTest, it_is_live_where_parameters_are_few_and_the_text_is_short) {
+  EXPECT_EQ(longest_live_text(builtin_model().gpt.options()), 256);  // all that it reads
+  GptOptions longer = builtin_model().gpt.options();
+  longer.context_length = 2048;
+  EXPECT_EQ(longest_live_text(longer), 512);
+  EXPECT_EQ(why_not_live(builtin_model(), 24'000'000, 256), "");
+  EXPECT_EQ(why_not_live(builtin_model(), 24'000'001, 4),
+            "the parameters of cephalo-small take 24.0 MB, and a page that runs the model holds at "
+            "most 24.0 MB");
+  EXPECT_EQ(why_not_live(builtin_model(), 1, 257),
+            "257 tokens are more than a page that runs cephalo-small shows (256)");
+}
+
 TEST_F(PageTest, too_many_parameters_or_tokens_are_refused_in_words) {
   const PageModel files = builtin_page_model();
   EXPECT_EQ(error_of([&] { page_html(builtin_model(), files, "cat", {.most_bytes = 1'000'000}); }),

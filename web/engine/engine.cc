@@ -7,14 +7,10 @@
 #include <string>
 
 #include "cephalo/core/fail.h"
+#include "web/engine/exports.h"
 #include "web/engine/session.h"
 
-#define EXPORT(name) __attribute__((export_name(#name))) name
-
-namespace {
-
-using cephalo::dim_t;
-using cephalo::page::Session;
+namespace cephalo::page {
 
 std::unique_ptr<Session> session;
 std::string error;
@@ -22,31 +18,25 @@ std::string text;
 std::vector<float> numbers;
 
 Session& loaded() {
-  cephalo::require(session != nullptr, "page: no model is loaded");
+  require(session != nullptr, "page: no model is loaded");
   return *session;
 }
 
-// No exception passes into JavaScript.
-template <typename Work>
-int guarded(const Work& work) noexcept {
-  try {
-    return work();
-  } catch (const std::bad_alloc&) {
-    error = "page: the browser has no more memory for this";
-  } catch (const std::exception& failure) {
-    error = failure.what();
-  }
-  return -1;
+void put_numbers(const Tensor& values) {
+  const Tensor narrow = Tensor::copy(values, DType::f32);
+  const auto* from = narrow.data_as<float>();
+  numbers.assign(from, from + narrow.numel());
 }
+
+}  // namespace cephalo::page
+
+namespace {
+
+using namespace cephalo::page;
+using cephalo::dim_t;
 
 std::string_view view_of(const char* data, std::size_t bytes) {
   return {data, bytes};
-}
-
-void put_numbers(const cephalo::Tensor& values) {
-  const cephalo::Tensor narrow = cephalo::Tensor::copy(values, cephalo::DType::f32);
-  const auto* from = narrow.data_as<float>();
-  numbers.assign(from, from + narrow.numel());
 }
 
 }  // namespace

@@ -1,0 +1,99 @@
+#include "cephalo/view/page_parts.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/core/format.h"
+#include "cephalo/io/base64.h"
+#include "cephalo/view/page_files.h"
+#include "cephalo/view/report_head.h"
+
+namespace cephalo {
+namespace {
+
+constexpr std::string_view kDataMark = "{{data}}";
+constexpr std::string_view kBlockEnd = "</script>\n";
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::size_t mark_in(std::string_view html) {
+  const std::size_t mark = html.find(kDataMark);
+  require(mark != std::string_view::npos, "page: this library was built without the page");
+  return mark;
+}
+
+// In an element that is not run; nothing in it can end the element.
+std::string data_element(const Json& data) {
+  std::string text = "<script type=\"application/json\" id=\"page-data\">";
+  for (const char c : data.dump({.replace = true})) {
+    if (c == '<') {
+      text += "\\u003c";
+    } else {
+      text += c;
+    }
+  }
+  return text.append(kBlockEnd);
+}
+
+std::string block_begin(const char* id) {
+  return format_text("<script type=\"application/octet-stream\" id=\"{}\">", id);
+}
+
+// Biases are 0 and norms 1 until the first step of training.
+bool is_untrained(const Gpt& model) {
+  for (const GptParameter& parameter : model.parameters()) {
+    const bool weight = parameter.name.ends_with("weight");
+    if (parameter.kind != ParameterKind::bias && parameter.kind != ParameterKind::norm) continue;
+    const double drawn = parameter.kind == ParameterKind::norm && weight ? 1.0 : 0.0;
+    const Tensor wide = Tensor::copy(parameter.value, DType::f64);
+    const auto* value = wide.data_as<double>();
+    if (!std::all_of(value, value + wide.numel(), [&](double v) { return v == drawn; }))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+PageWriter::PageWriter(const Json& data) {
+  const PageFiles files = page_files();
+  const std::string_view html = text_of(files.page_html);
+  html_ = html.substr(0, mark_in(html));
+  html_ += data_element(data);
+  add_block("engine", text_of(files.engine));
+}
+
+void PageWriter::add_block(const char* id, std::string_view bytes) {
+  html_ += block_begin(id);
+  append_base64(std::as_bytes(std::span(bytes.data(), bytes.size())), html_);
+  html_ += kBlockEnd;
+}
+
+std::string PageWriter::finish() && {
+  const std::string_view html = text_of(page_files().page_html);
+  html_ += html.substr(mark_in(html) + kDataMark.size());
+  return std::move(html_);
+}
+
+std::int64_t PageWriter::bytes_without_blocks(const Json& data) {
+  const PageFiles files = page_files();
+  return std::ssize(files.page_html) + std::ssize(data_element(data)) +
+         block_bytes(std::ssize(files.engine));
+}
+
+std::int64_t PageWriter::block_bytes(std::int64_t bytes) {
+  return (bytes + 2) / 3 * 4 + std::ssize(block_begin("recording")) + std::ssize(kBlockEnd);
+}
+
+Json page_model_json(const std::string& name, const Gpt& gpt, const std::string& dtype) {
+  return {{"name", name},
+          {"parameters", parameters_sha256(gpt).substr(0, 8)},
+          {"dtype", dtype},
+          {"untrained", is_untrained(gpt)}};
+}
+
+}  // namespace cephalo

@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <utility>
+
+#include "cephalo/core/fail.h"
+#include "cephalo/view/head_json.h"
+#include "cephalo/view/page.h"
+#include "cephalo/view/page_parts.h"
+#include "cephalo/view/recorded_file.h"
+#include "cephalo/view/report_json.h"
+
+namespace cephalo {
+namespace {
+
+constexpr double kMegabyte = 1e6;
+// All weights of a recorded page at once, as many as a live one makes: above, maps are pooled.
+constexpr dim_t kMostWeights = dim_t{1} << 23;
+
+Json probe_json(const std::optional<ProbeOptions>& probe) {
+  if (!probe) return {};
+  return {{"length", probe->length}, {"draws", probe->draws}, {"seed", probe->seed}};
+}
+
+// {"id", "piece"}: what the page shows comes from the piece.
+Json short_token(const LookToken& token) {
+  Json json = token_json(token);
+  json.erase("text");
+  return json;
+}
+
+Json heads_json(const LookReport& report) {
+  Json heads = Json::array();
+  std::vector<double> shares;  // of the heads of one layer
+  for (const HeadReport& head : report.heads) {
+    if (head.head == 0) shares = first_token_share(*report.recording, head.layer);
+    Json json = head_json(head);
+    json["first_share"] = shares[static_cast<std::size_t>(head.head)];
+    heads.push_back(std::move(json));
+  }
+  return heads;
+}
+
+Json sizes_json(const GptOptions& o) {
+  return {{"num_layers", o.num_layers},         {"num_heads", o.num_heads},
+          {"head_dim", o.head_dim()},           {"d_model", o.d_model},
+          {"context_length", o.context_length}, {"vocab_size", o.vocab_size}};
+}
+
+Json data_json(const LookReport& report, const RecordedPlan& plan) {
+  const Gpt& gpt = report.recording->model();
+  Json tokens = Json::array();
+  for (const LookToken& token : report.tokens) tokens.push_back(short_token(token));
+  Json predictions = Json::array();
+  for (const LookPrediction& prediction : report.predictions) {
+    Json json = short_token(prediction.token);
+    json["probability"] = prediction.probability;
+    predictions.push_back(std::move(json));
+  }
+  Json full;  // null: all heads
+  if (plan.form == RecordedForm::partly) {
+    full = Json::array();
+    for (const HeadPlace& place : plan.full) {
+      full.push_back(place.layer * gpt.options().num_heads + place.head);
+    }
+  }
+  Json described = page_model_json(report.model, gpt, name(gpt.options().dtype));
+  described["trained_context_length"] = count_json(report.trained_context_length);
+  return {{"version", 1},
+          {"text", report.text},
+          {"model", std::move(described)},
+          {"probe", probe_json(report.probe)},
+          {"recorded",
+           {{"sizes", sizes_json(gpt.options())},
+            {"tokens", std::move(tokens)},
+            {"heads", heads_json(report)},
+            {"predictions", std::move(predictions)},
+            {"full", std::move(full)},
+            {"strongest", kStrongestKeys}}}};
+}
+
+std::int64_t page_bytes(const LookReport& report, const RecordedPlan& plan, std::int64_t around) {
+  return around + PageWriter::block_bytes(recorded_file_bytes(*report.recording, plan));
+}
+
+// Of the two ways to keep all heads, the smaller one.
+RecordedPlan in_full(const LookReport& report, std::int64_t around) {
+  const dim_t tokens = report.recording->tokens();
+  RecordedPlan best;
+  for (const RecordedForm form : {RecordedForm::heads, RecordedForm::inputs}) {
+    RecordedPlan plan{.form = form,
+                      .pooled = std::ssize(report.heads) * tokens * tokens > kMostWeights};
+    plan.bytes = plan.bytes_in_full = page_bytes(report, plan, around);
+    if (best.bytes == 0 || plan.bytes < best.bytes) best = plan;
+  }
+  return best;
+}
+
+// Of the heads that are worth it, as many as there is room for.
+RecordedPlan as_much_as_fits(const LookReport& report, RecordedPlan plan, std::int64_t around,
+                             std::int64_t most) {
+  for (const HeadReport* head : heads_to_show(report, report.heads.size())) {
+    RecordedPlan larger = plan;
+    larger.full.push_back({head->layer, head->head});
+    larger.bytes = page_bytes(report, larger, around);
+    if (larger.bytes > most) break;
+    plan = std::move(larger);
+  }
+  return plan;
+}
+
+}  // namespace
+
+RecordedPlan plan_recorded_page(const LookReport& report, const RecordedOptions& options) {
+  for (const HeadPlace& place : options.heads) report.at(place);  // an error where there is none
+  const std::int64_t around = PageWriter::bytes_without_blocks(data_json(report, {}));
+  RecordedPlan plan = in_full(report, around);
+  if (plan.bytes <= options.most_bytes) return plan;
+
+  plan.form = RecordedForm::partly;
+  plan.pooled = true;
+  plan.full = options.heads;
+  plan.bytes = page_bytes(report, plan, around);
+  require(plan.bytes <= options.most_bytes,
+          "page: {} tokens, with {} of {} heads in full, take {:.1f} MB, and the page may have "
+          "{:.1f} MB; raise most_bytes or record a part of the text",
+          report.tokens.size(), plan.full.size(), report.heads.size(),
+          static_cast<double>(plan.bytes) / kMegabyte,
+          static_cast<double>(options.most_bytes) / kMegabyte);
+  return options.heads.empty() ? as_much_as_fits(report, plan, around, options.most_bytes) : plan;
+}
+
+std::string recorded_page_html(const LookReport& report, const RecordedPlan& plan) {
+  PageWriter page(data_json(report, plan));
+  page.add_block("recording", recorded_file(*report.recording, plan));
+  return std::move(page).finish();
+}
+
+}  // namespace cephalo
