@@ -51,7 +51,8 @@ export async function open(path, hash = '', { refused = false, ...options } = {}
 export async function settle(page) {
   await page.waitForFunction(() => {
     const { state } = window.cephalo;
-    const asks = !state.steps && !state.over && !state.error && (state.tab === 'steps' || state.neuron);
+    if (window.cephalo.waiting) return false;
+    const asks = !state.data.recorded && !state.steps && !state.over && !state.error && (state.tab === 'steps' || state.neuron);
     return (state.error || state.run?.text === state.text) && !asks;
   });
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
@@ -61,6 +62,14 @@ export const state = (page) => page.evaluate(() => {
   const { data, run, steps, sizes, ...rest } = window.cephalo.state;
   return rest;
 });
+// What the processes that show pages have in memory, the largest one.
+export async function rendererBytes() {
+  const session = await browser.newBrowserCDPSession();
+  const { processInfo } = await session.send('SystemInfo.getProcessInfo');
+  const resident = (pid) => 1024 * Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]);
+  return Math.max(...processInfo.filter((each) => each.type === 'renderer').map((each) => resident(each.id)));
+}
+
 export const measured = (page) => page.evaluate(() => window.cephalo.measured);
 
 export const text = (page, selector) => page.textContent(selector);

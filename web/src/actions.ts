@@ -1,8 +1,11 @@
 // What a person can do. Views call these; each is one change of the state.
 import { choice, openingHead } from './select.ts';
-import type { Cell, State, Store, Tab } from './state.ts';
+import type { Block, Cell, State, Store, Tab } from './state.ts';
 import type { Label } from './types.ts';
 import { labels } from './words.ts';
+
+const sameBlock = (a: Block | undefined, b: Block) =>
+  a !== undefined && a.queries[0] === b.queries[0] && a.keys[0] === b.keys[0] && a.keys[1] === b.keys[1];
 
 export type Actions = ReturnType<typeof makeActions>;
 
@@ -14,7 +17,7 @@ export function makeActions(store: Store) {
     const { num_heads } = state().sizes!;
     const at = (index + headCount()) % headCount();
     store.update({ layer: Math.floor(at / num_heads), head: at % num_heads, over: null, why: null,
-                   steps: null });
+                   steps: null, pair: null });
   }
   const indexNow = () => state().layer * state().sizes!.num_heads + state().head;
 
@@ -47,6 +50,18 @@ export function makeActions(store: Store) {
       const before = state().hover;
       if (state().lock || (before?.query === cell?.query && before?.key === cell?.key)) return;
       store.update({ hover: cell });
+    },
+    // Of a pooled map: the strongest pair in a block, once it is found.
+    hoverBlock(block: Block | null) {
+      const s = state();
+      if (s.lock || (block && sameBlock(s.hover?.block, block)) || (!block && !s.hover)) return;
+      store.update({ hover: block && { query: block.queries[0], key: null, block } });
+    },
+    lockBlock(block: Block) {
+      const s = state();
+      if (sameBlock(s.lock?.block, block)) return store.update({ lock: null, hover: null });
+      const found = sameBlock(s.hover?.block, block) ? s.hover! : { query: block.queries[0], key: null, block };
+      store.update({ lock: found, hover: null, neuron: s.over ? s.neuron : true });
     },
     lock(cell: Cell) {
       const before = state().lock;

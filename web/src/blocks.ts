@@ -8,7 +8,7 @@ declare global {
 }
 
 // Where a browser has no fromBase64: in pieces, so that no string is longer than one may be.
-function fromBase64(text: string): Uint8Array {
+export function fromBase64(text: string): Uint8Array {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
   const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;
   const out = new Uint8Array((text.length / 4) * 3 - padding);
@@ -21,13 +21,15 @@ function fromBase64(text: string): Uint8Array {
 }
 
 // The element is emptied: the page keeps one copy of its data.
-export function block(id: string): Uint8Array {
+export function blockText(id: string): string {
   const element = document.getElementById(id);
   if (!element) throw new Error(`this page lacks its part ‘${id}’: it was not saved whole`);
-  const bytes = fromBase64(element.textContent!.trim());
+  const text = element.textContent!;
   element.textContent = '';
-  return bytes;
+  return text;
 }
+
+export const block = (id: string): Uint8Array => fromBase64(blockText(id).trim());
 
 export function pageData(): PageData {
   const element = document.getElementById('page-data');

@@ -1,13 +1,13 @@
 // Reads the page's data, starts the engine, and draws the state whenever it has changed.
 import { makeActions } from './actions.ts';
-import { block, pageData } from './blocks.ts';
+import { block, blockText, pageData } from './blocks.ts';
 import { patch } from './dom.ts';
 import { Client } from './engine/client.ts';
 import type { Answer } from './engine/host.ts';
 import { fromHash, toHash, within } from './hash.ts';
 import { listenToKeys } from './keyboard.ts';
-import { openingHead } from './select.ts';
-import { initialState, isDark, Store, type State } from './state.ts';
+import { choice, openingHead, waitsForRow } from './select.ts';
+import { initialState, isDark, isFull, isRecorded, Store, type Cell, type State } from './state.ts';
 import { dialog } from './views/dialogs.ts';
 import { footer } from './views/footer.ts';
 import { head } from './views/head.ts';
@@ -15,19 +15,25 @@ import { heads } from './views/heads.ts';
 import { inspector, spoken } from './views/inspector.ts';
 import { sentence } from './views/sentence.ts';
 import { top } from './views/top.ts';
+import type { Row } from './types.ts';
 
 const $ = (id: string) => document.getElementById(id)!;
 
 const systemDark = matchMedia('(prefers-color-scheme: dark)');
 const data = pageData();
-const { headGiven, ...linked } = fromHash(location.hash, data.text);
+// A recorded page has one text, whatever a link says.
+function link() {
+  const from = fromHash(location.hash, data.text);
+  return data.recorded ? { ...from, text: data.text } : from;
+}
+const { headGiven, ...linked } = link();
 const store = new Store({ ...initialState(data), ...linked, systemDark: systemDark.matches,
                           windowWidth: innerWidth });
 const actions = makeActions(store);
 
 // What tests ask for: how long passes and drawings took, and how much memory is in use.
 const measured = { firstMap: 0, passes: [] as number[], draws: [] as number[], answers: [] as number[],
-                   engineBytes: 0, inWorker: true };
+                   engineBytes: 0, arrayBytes: 0, inWorker: true };
 let typedAt = 0;
 
 // The story head is chosen once, unless a link names one.
@@ -39,13 +45,23 @@ function answered(answer: Answer): void {
   if (answer.kind === 'loaded') {
     store.update({ sizes: answer.sizes });
   } else if (answer.kind === 'error') {
+    askedRow = null;
+    askedPair = '';
     if (answer.id === 0 || answer.id >= asked) store.update({ error: inPlainWords(answer.message) });
   } else if (answer.kind === 'steps') {
     const { layer, head, steps } = answer;
     if (layer === store.state.layer && head === store.state.head) store.update({ steps: { layer, head, steps } });
-  } else if (answer.id === asked) {
+  } else if (answer.kind === 'row') {
+    rowAnswered(answer.row);
+    measured.engineBytes = answer.bytes;
+  } else if (answer.kind === 'pair') {
+    askedPair = '';
+    store.update({ pair: answer.pair });
+  } else if (answer.kind === 'run' && answer.id === asked) {
     measured.passes.push(answer.run.milliseconds);
     measured.engineBytes = answer.bytes;
+    const { weights, norms, pooled } = answer.run;
+    measured.arrayBytes = weights.byteLength + norms.byteLength + (pooled ? pooled.tiles.byteLength + pooled.last.byteLength : 0);
     const chosen = choosesHead ? openingHead(answer.run) : {};
     choosesHead = false;
     store.update({ run: answer.run, error: null, steps: null, hover: null, ...chosen });
@@ -60,7 +76,37 @@ function inPlainWords(message: string): string {
 
 const client = new Client(answered);
 
+// Of a pooled run: rows are asked for one at a time, the latest choice next.
+let askedRow: { cell: Cell | null } | null = null;
+function askForRow(s: State): void {
+  if (askedRow || !waitsForRow(s)) return;
+  const cell = s.hover ?? s.lock;
+  askedRow = { cell };
+  const { layer, head, over } = s;
+  client.ask({ kind: 'row', row: { layer, head, over, query: cell!.query, block: (cell!.key === null && cell!.block) || null } });
+}
+
+function rowAnswered(row: Row): void {
+  const cell = askedRow!.cell;
+  askedRow = null;
+  const found: Cell | null = cell?.block && cell.key === null ? { query: row.query, key: row.key, block: cell.block } : null;
+  const s = store.state;
+  store.update({ row, ...(found && s.hover === cell ? { hover: found } : {}), ...(found && s.lock === cell ? { lock: found } : {}) });
+}
+
+let askedPair = '';
+function askForPair(s: State): void {
+  if (!s.run || !isRecorded(s) || s.over || !s.neuron || s.error || askedPair || waitsForRow(s)) return;
+  if (!isFull(s, s.layer * s.sizes!.num_heads + s.head)) return;
+  const { layer, head, pair } = s;
+  const { query, key } = choice(s);
+  if (pair && pair.layer === layer && pair.head === head && pair.query === query && pair.key === key) return;
+  askedPair = `${layer} ${head} ${query} ${key}`;
+  client.ask({ kind: 'pair', pair: { layer, head, query, key } });
+}
+
 function askForSteps(s: State): void {
+  if (isRecorded(s)) return;
   const wanted = s.run && s.sizes && !s.steps && !s.over && !s.error && (s.tab === 'steps' || s.neuron);
   if (!wanted) return;
   const name = `${asked} ${s.layer} ${s.head}`;
@@ -76,6 +122,8 @@ store.subscribe((now, before) => {
   }
   if (now.run !== before.run || (before.steps && !now.steps)) askedSteps = '';
   askForSteps(now);
+  askForRow(now);
+  askForPair(now);
   schedule();
 });
 
@@ -88,6 +136,7 @@ function schedule(): void {
 
 function draw(): void {
   scheduled = false;
+  if (waitsForRow(store.state)) return; // drawn when the row is there
   const begun = performance.now();
   render(store.state);
   const view = document.getElementById('view');
@@ -143,9 +192,9 @@ function remember(s: State): void {
 }
 
 function followLink(): void {
-  const { headGiven: given, ...link } = fromHash(location.hash, data.text);
-  if (!given && store.state.run) Object.assign(link, openingHead(store.state.run));
-  store.update({ ...link, hover: null, steps: null });
+  const { headGiven: given, ...linked } = link();
+  if (!given && store.state.run) Object.assign(linked, openingHead(store.state.run));
+  store.update({ ...linked, hover: null, steps: null });
   store.update(within(store.state));
   remembered = store.state;
 }
@@ -167,17 +216,26 @@ document.addEventListener('click', (event) => {
 });
 listenToKeys(store, actions);
 Object.defineProperty(window, 'cephalo', {
-  value: { get state() { return store.state; }, get measured() { return { ...measured, inWorker: client.inWorker }; } },
+  value: { get state() { return store.state; }, get waiting() { return waitsForRow(store.state) || askedPair !== ''; },
+           get measured() { return { ...measured, inWorker: client.inWorker }; } },
 });
 
 schedule();
-try {
+function start(): void {
+  if (data.recorded) {
+    asked = client.ask({ kind: 'recording', engine: block('engine'), data: blockText('recording'), text: data.text,
+                         recorded: data.recorded });
+    return;
+  }
   client.load({
     kind: 'load', engine: block('engine'), probe: data.probe?.scores ?? null,
     files: { name: data.model.name, config: block('model-config'), parameters: block('model-parameters'),
              vocab: block('model-vocab'), merges: block('model-merges') },
   });
   asked = client.ask({ kind: 'run', text: store.state.text });
+}
+try {
+  start();
 } catch (error) {
   store.update({ error: inPlainWords((error as Error).message) });
 }

@@ -1,5 +1,5 @@
 // What follows from the state: the matrix that is shown, the chosen token and key, their ranks.
-import type { State } from './state.ts';
+import { isPooled, type State } from './state.ts';
 import type { Head, Label, Run } from './types.ts';
 import { textOf } from './tokens.ts';
 
@@ -76,7 +76,48 @@ export function choice(s: State): { query: number; key: number } {
   return { query, key: best };
 }
 
+// Of a pooled run: the last token's weights are always there.
+function pooledRow(s: State, query: number): Float32Array {
+  const run = s.run!;
+  const { row } = s;
+  if (hasRow(s, query)) return row!.values;
+  const numHeads = s.sizes!.num_heads;
+  if (!s.over) return lastRow(run, headIndex(s));
+  return remembered(run, `last ${s.over} ${s.layer}`, () => {
+    const out = new Float32Array(run.tokens.length);
+    for (let h = 0; h < numHeads; ++h) {
+      lastRow(run, s.layer * numHeads + h).forEach((w, j) => {
+        out[j] = s.over === 'max' ? Math.max(out[j]!, w) : out[j]! + w / numHeads;
+      });
+    }
+    return out;
+  });
+}
+
+export function hasRow(s: State, query: number): boolean {
+  const { row } = s;
+  return row !== null && row.query === query && row.layer === s.layer && row.over === s.over &&
+    (s.over !== null || row.head === s.head);
+}
+
+export function lastRow(run: Run, index: number): Float32Array {
+  const count = run.tokens.length;
+  const from = run.pooled ? run.pooled.last.subarray(index * count) : headWeights(run, index).subarray((count - 1) * count);
+  return from.subarray(0, count);
+}
+
+// Is what the choice shows not there yet?
+export function waitsForRow(s: State): boolean {
+  if (!isPooled(s) || s.error) return false;
+  const cell = s.hover ?? s.lock;
+  if (cell?.block && cell.key === null) return true;
+  const last = s.run!.tokens.length - 1;
+  const query = Math.min(cell?.query ?? last, last);
+  return query !== last && !hasRow(s, query);
+}
+
 export function rowOf(s: State, query: number): Float32Array {
+  if (isPooled(s)) return pooledRow(s, query);
   const count = s.run!.tokens.length;
   return shownWeights(s).subarray(query * count, (query + 1) * count);
 }
@@ -96,6 +137,8 @@ export function spread(row: Float32Array, visible: number): number {
 
 // How much of what the chosen head adds comes from the first token.
 export function firstTokenShare(s: State): number {
+  const known = chosenHead(s).first_share;
+  if (known !== undefined) return known;
   const count = s.run!.tokens.length;
   if (count < 2) return 0;
   const moved = valueWeighted(s.run!, headIndex(s));
@@ -124,6 +167,8 @@ export function counts(run: Run, label: Label, i: number, j: number): boolean {
 export function openingHead(run: Run): { layer: number; head: number } {
   const count = run.tokens.length;
   const next = run.predictions[0] ? textOf(run.predictions[0].piece).trim() : '';
+  const copies: number[] = [];
+  for (let j = 1; j < count; ++j) if (textOf(run.tokens[j]!.piece).trim() === next) copies.push(j);
   const best = (scoreOf: (head: Head, index: number) => number, least: number) => {
     let found: Head | null = null;
     let most = least;
@@ -135,12 +180,7 @@ export function openingHead(run: Run): { layer: number; head: number } {
   };
   const onCopies = (head: Head, index: number) => {
     if (head.labels.length === 0) return 0;
-    const weights = headWeights(run, index);
-    let sum = 0;
-    for (let j = 1; j < count; ++j) {
-      if (textOf(run.tokens[j]!.piece).trim() === next) sum += weights[(count - 1) * count + j]!;
-    }
-    return sum;
+    return copies.reduce((sum, j) => sum + lastRow(run, index)[j]!, 0);
   };
   const labelled = (label: Label | null) => (head: Head) =>
     Math.max(0, ...head.labels.filter((l) => !label || l.label === label).map((l) => l.score));

@@ -1,4 +1,4 @@
-import type { Label, PageData, Run, Sizes, Steps } from './types.ts';
+import type { Label, PageData, Pair, Row, Run, Sizes, Steps } from './types.ts';
 
 export type Tab = 'matrix' | 'lines' | 'steps';
 export type Scale = 'fixed' | 'row' | 'log';
@@ -7,6 +7,13 @@ export type Theme = 'light' | 'dark';
 export interface Cell {
   query: number;
   key: number | null; // null: the key it looks at most
+  block?: Block; // of a pooled map: with a null key the strongest pair in it is still looked for
+}
+
+// Tokens [first, end).
+export interface Block {
+  queries: [number, number];
+  keys: [number, number];
 }
 
 // All there is to know; views are functions of it.
@@ -16,6 +23,8 @@ export interface State {
   text: string; // in the field
   run: Run | null; // what was made of the last text that could be run
   steps: Steps | null; // of the chosen head
+  row: Row | null; // of a pooled run: the last one that was asked for
+  pair: Pair | null; // of a recorded text: where the chosen weight comes from
   error: string | null;
   layer: number;
   head: number;
@@ -41,7 +50,7 @@ export interface State {
 
 export function initialState(data: PageData): State {
   return {
-    data, sizes: null, text: data.text, run: null, steps: null, error: null,
+    data, sizes: null, text: data.text, run: null, steps: null, row: null, pair: null, error: null,
     layer: 0, head: 0, over: null, tab: 'matrix', step: 4, lock: null, hover: null,
     scale: 'fixed', byValue: false, filter: null, why: null, neuron: false,
     theme: null, systemDark: false, sheet: false, popover: null, dialog: null, toast: null,
@@ -50,6 +59,10 @@ export function initialState(data: PageData): State {
 }
 
 export const isDark = (s: State) => (s.theme ? s.theme === 'dark' : s.systemDark);
+export const isRecorded = (s: State) => s.data.recorded !== undefined;
+export const isPooled = (s: State) => s.run?.pooled !== undefined;
+// Is every weight of a head there, or only the strongest of each row?
+export const isFull = (s: State, index: number) => s.data.recorded?.full?.includes(index) ?? true;
 export const isPhone = (s: State) => s.windowWidth <= 900;
 
 type Listener = (state: State, before: State) => void;

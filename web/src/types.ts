@@ -25,6 +25,7 @@ export interface Head {
   head: number;
   labels: LabelScore[];
   metrics: Metrics;
+  first_share?: number; // of what it adds: from the first token. Missing: the page works it out
 }
 
 // piece: the token's bytes, each as the character that GPT-2's files write for it.
@@ -55,6 +56,34 @@ export interface Run {
   weights: Float32Array; // [num_layers, num_heads, tokens, tokens]
   norms: Float32Array; // [num_layers, num_heads, tokens]: ‖v_j W_out^h‖₂
   milliseconds: number; // of the pass
+  pooled?: Pooled; // in place of weights, which are then empty: there are too many
+}
+
+// Maps seen from afar; rows are asked for one by one.
+export interface Pooled {
+  cells: number; // on each side
+  tiles: Uint8Array; // [heads, cells · (cells + 1) / 2]: 255 · √(largest weight of the cell)
+  last: Float32Array; // [heads, tokens]: the last token's weights
+}
+
+// The weights of one token in a head, or over the heads of a layer.
+export interface Row {
+  layer: number;
+  head: number;
+  over: 'mean' | 'max' | null;
+  query: number;
+  key: number | null; // where a block was asked for: the strongest pair in it
+  values: Float32Array;
+}
+
+// What one weight comes from.
+export interface Pair {
+  layer: number;
+  head: number;
+  query: number;
+  key: number;
+  q: Float32Array;
+  k: Float32Array;
 }
 
 // One step of cephalo trace, with the numbers of one head.
@@ -87,6 +116,17 @@ export interface PageData {
     parameters: string; // the first digits of their checksum
     dtype: string; // as stored
     untrained: boolean;
+    trained_context_length?: number | null;
   };
-  probe: { length: number; draws: number; seed: number; scores: number[] } | null;
+  probe: { length: number; draws: number; seed: number; scores?: number[] } | null;
+  recorded?: Recorded; // one text, as it was seen; without it, the page runs the model
+}
+
+export interface Recorded {
+  sizes: Sizes;
+  tokens: Token[];
+  heads: Head[];
+  predictions: Prediction[];
+  full: number[] | null; // heads whose every weight is there; null: all of them
+  strongest: number; // keys that were kept of each row of the others
 }

@@ -1,8 +1,10 @@
 import workerCode from 'worker:code';
 import { Host, type Answer, type Request } from './host.ts';
+import type { RecordedWish } from './recorded.ts';
 
 // Without `id`: the client counts.
-type Wish = { kind: 'run'; text: string } | { kind: 'steps'; layer: number; head: number };
+type Wish = { kind: 'run'; text: string } | { kind: 'steps'; layer: number; head: number }
+  | RecordedWish;
 
 // The engine as the page sees it: in a worker made of a blob, and where that is forbidden in the
 // page itself.
@@ -19,7 +21,7 @@ export class Client {
       const waiting: Request[] = [];
       worker.onerror = () => this.moveHere(waiting);
       this.send = (request) => {
-        if (this.inWorker && request.kind === 'load') waiting.push(request);
+        if (this.inWorker && (request.kind === 'load' || request.kind === 'recording')) waiting.push(request);
         worker.postMessage(request);
       };
     } catch {

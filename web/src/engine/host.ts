@@ -1,24 +1,29 @@
 import type { Run, Sizes, Step } from '../types.ts';
 import { Engine, type ModelFiles } from './module.ts';
+import { RecordedHost, type RecordedAnswer, type RecordedRequest } from './recorded.ts';
 
 // What the page asks of the engine, and what comes back. `id` grows with every request.
 export type Request =
   | { kind: 'load'; engine: Uint8Array; files: ModelFiles; probe: number[] | null }
   | { kind: 'run'; id: number; text: string }
-  | { kind: 'steps'; id: number; layer: number; head: number };
+  | { kind: 'steps'; id: number; layer: number; head: number }
+  | RecordedRequest;
 
 export type Answer =
   | { kind: 'loaded'; sizes: Sizes }
   | { kind: 'run'; id: number; run: Run; bytes: number }
   | { kind: 'steps'; id: number; layer: number; head: number; steps: Step[] }
-  | { kind: 'error'; id: number; message: string };
+  | { kind: 'error'; id: number; message: string }
+  | RecordedAnswer;
 
 export type Post = (answer: Answer, transfer: Transferable[]) => void;
 
 const shownPredictions = 5;
+// As in cephalo/view/page.cc: 512 tokens in 4 layers of 8 heads
+const mostWeights = 2 ** 23;
 
 // Lets messages that came in the meantime be received.
-function turn(): Promise<void> {
+export function turn(): Promise<void> {
   return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => {
@@ -29,7 +34,7 @@ function turn(): Promise<void> {
   });
 }
 
-async function inflate(bytes: Uint8Array): Promise<ArrayBuffer> {
+export async function inflate(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream()
     .pipeThrough(new DecompressionStream('deflate-raw'));
   return new Response(stream).arrayBuffer();
@@ -42,6 +47,7 @@ export class Host {
   private engine: Engine | null = null;
   private wanted: { id: number; text: string } | null = null;
   private busy = false;
+  private readonly recorded = new RecordedHost();
 
   constructor(private readonly post: Post) {}
 
@@ -52,6 +58,8 @@ export class Host {
       } else if (request.kind === 'run') {
         this.wanted = request;
         await this.runWanted();
+      } else if (request.kind === 'recording' || request.kind === 'row' || request.kind === 'pair') {
+        await this.recorded.receive(request, this.post);
       } else if (this.engine) {
         const { id, layer, head } = request;
         const steps = this.engine.steps(layer, head);
@@ -97,6 +105,11 @@ export class Host {
   private async run(engine: Engine, id: number, text: string): Promise<Run | null> {
     const begun = performance.now();
     const tokens = engine.tokenize(text);
+    if (engine.sizes.num_layers * engine.sizes.num_heads * tokens.length ** 2 > mostWeights &&
+        tokens.length <= engine.sizes.context_length) {
+      throw new Error(`${tokens.length} tokens are more than a page shows while you type; ` +
+                      'cephalo page --recorded writes one of a long text');
+    }
     engine.start(tokens.map((token) => token.id));
     while (engine.advance() > 0) {
       await turn();

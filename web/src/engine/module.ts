@@ -28,6 +28,9 @@ interface Exports {
   engine_weights(layer: number, head: number, row: number, rows: number): number;
   engine_value_norms(layer: number): number;
   engine_steps(layer: number, head: number): number;
+  recorded_load(file: number, bytes: number): number;
+  recorded_weights(layer: number, head: number, row: number, rows: number): number;
+  recorded_pair(layer: number, head: number, query: number, key: number): number;
 }
 
 // web/engine/engine.cc, called with what JavaScript has: texts, arrays, exceptions.
@@ -111,9 +114,40 @@ export class Engine {
     });
   }
 
-  private put(bytes: Uint8Array): number {
-    const at = this.wasm.engine_alloc(Math.max(bytes.length, 1));
+  // Room for a recording, which is decoded straight into it: it is in memory once.
+  recordingRoom(bytes: number): number {
+    return this.room(bytes);
+  }
+
+  // Valid until the engine's memory grows.
+  memory(at: number, bytes: number): Uint8Array {
+    return new Uint8Array(this.wasm.memory.buffer, at, bytes);
+  }
+
+  loadRecording(at: number, bytes: number): void {
+    this.check(this.wasm.recorded_load(at, bytes));
+  }
+
+  // [num_heads, rows, tokens], or of one head [rows, tokens]
+  recordedWeights(layer: number, head: number, row: number, rows: number): Float32Array {
+    this.check(this.wasm.recorded_weights(layer, head, row, rows));
+    return this.numbers();
+  }
+
+  // q of the query, then k of the key
+  recordedPair(layer: number, head: number, query: number, key: number): Float32Array {
+    this.check(this.wasm.recorded_pair(layer, head, query, key));
+    return this.numbers();
+  }
+
+  private room(bytes: number): number {
+    const at = this.wasm.engine_alloc(Math.max(bytes, 1));
     if (at === 0) throw new Error('the browser has no more memory for this');
+    return at;
+  }
+
+  private put(bytes: Uint8Array): number {
+    const at = this.room(bytes.length);
     new Uint8Array(this.wasm.memory.buffer).set(bytes, at);
     return at;
   }

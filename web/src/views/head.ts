@@ -5,10 +5,12 @@ import { css, signColour, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { score } from '../format.ts';
 import { chosenHead, counts, shownWeights } from '../select.ts';
-import { isDark, isPhone, type State, type Tab } from '../state.ts';
+import { isDark, isPhone, isPooled, isRecorded, type State, type Tab } from '../state.ts';
+import { poolingOf } from '../tiles.ts';
 import { letter, sayHead } from '../words.ts';
 import { icon } from './icons.ts';
 import { lines } from './lines.ts';
+import { long, stepsNote } from './long.ts';
 import { cellSize, matrix } from './matrix.ts';
 import { parts, steps } from './steps.ts';
 
@@ -54,9 +56,10 @@ function popover(s: State, a: Actions): Node_ | null {
       option(s.scale === 'fixed', '0–1', () => a.setScale('fixed')),
       option(s.scale === 'row', 'row max', () => a.setScale('row')),
       option(s.scale === 'log', 'log', () => a.setScale('log')))),
-    h('div', null, 'Weigh by value', h('span', { class: 'seg' },
+    !isPooled(s) && h('div', null, 'Weigh by value', h('span', { class: 'seg' },
       option(!s.byValue, 'off', () => a.setByValue(false)), option(s.byValue, 'on', () => a.setByValue(true)))),
-    h('p', { class: 'note' }, 'By value: a weight counts as much as it moves the output. Resting places fade.'));
+    h('p', { class: 'note' }, isPooled(s) ? 'Maps of a long text were made from the weights alone, so they cannot be weighed by value.'
+      : 'By value: a weight counts as much as it moves the output. Resting places fade.'));
 }
 
 function matrixTab(s: State, a: Actions): Node_ {
@@ -89,32 +92,43 @@ function scaleBar(s: State, kind: 'weight' | 'sign'): Node_ {
 function legend(s: State): Node_ {
   const key = s.tab === 'steps' ? parts[s.step]!.key : 'weights';
   const strips = ['x', 'q_heads', 'context_heads', 'output'].includes(key);
-  const caption = s.tab === 'lines' ? 'Thicker = more weight. Under 0.04 not drawn.'
-    : strips ? 'row = token, column = dimension' : 'row = query, looks at → column = key';
-  const pooled = s.tab === 'matrix' && s.run!.tokens.length > s.view.height - 92;
+  const caption = s.tab === 'lines' ? `Thicker = more weight. ${isPooled(s) ? 'The strongest keys of one token.' : 'Under 0.04 not drawn.'}`
+    : strips ? 'row = token, column = dimension' : isPooled(s) ? 'row = query, column = key' : 'row = query, looks at → column = key';
+  const pooled = isPooled(s) ? poolingOf(s.run!) && `${s.over === 'mean' ? 'each cell: mean over heads of the ' : 'each cell: '}${poolingOf(s.run!)}`
+    : s.run!.tokens.length > s.view.height - 92 && 'each pixel: the largest it covers';
   const signed = s.tab === 'steps' && key !== 'weights';
   const named = { fixed: '', row: '(of the row’s largest)', log: '(log)' }[s.scale];
-  return h('div', { class: 'legend', id: 'legend' }, h('span', null, caption), pooled && h('span', null, 'each pixel: the largest it covers'),
+  return h('div', { class: 'legend', id: 'legend' }, h('span', null, caption), s.tab === 'matrix' && pooled && h('span', { id: 'pooling' }, pooled),
     h('span', { class: 'grow' }),
     s.tab !== 'lines' && [h('span', null, signed ? '−' : '0'), scaleBar(s, signed ? 'sign' : 'weight'), h('span', null, signed ? '+' : '1'),
       s.tab === 'matrix' && named && h('span', null, named)],
     s.tab !== 'lines' && !strips && key !== 'scores' && [h('span', { class: 'hx', 'aria-hidden': 'true' }), h('span', null, 'hidden')]);
 }
 
+function beyondTraining(s: State): string | null {
+  const trained = s.data.model.trained_context_length;
+  const count = s.run?.tokens.length ?? 0;
+  return trained && count > trained
+    ? `Beyond what the model was trained on: ${count} tokens, trained on ${trained} at a time.` : null;
+}
+
 // Amber, always in the same place: what is not as it should be.
 function banner(s: State): Node_ | null {
   const said = s.error ?? (s.data.model.untrained
-    ? 'Untrained weights: these parameters are as they were drawn, so the patterns mean nothing.' : null);
+    ? 'Untrained weights: these parameters are as they were drawn, so the patterns mean nothing.' : beyondTraining(s));
   return said ? h('div', { class: 'bar', role: 'status', id: 'banner' }, h('span', null, said)) : null;
 }
 
 export function head(s: State, a: Actions): Node_[] {
   if (!s.run || !s.sizes) return [banner(s) ?? h('p', { class: 'note' }, '')];
   // Before the room for it was measured there is nothing to draw.
-  const shown = s.view.width === 0 ? [] : s.tab === 'steps' && !s.over ? steps(s, a)
+  const shown = s.view.width === 0 ? []
+    : s.tab === 'steps' && isRecorded(s) ? [h('p', { class: 'sub', id: 'no-steps' }, stepsNote)]
+    : isPooled(s) ? [long(s, a)]
+    : s.tab === 'steps' && !s.over ? steps(s, a)
     : [s.tab === 'lines' ? lines(s, a) : matrixTab(s, a)];
   return [...heading(s, a), banner(s) ?? h('div', { class: 'no-bar' }), tabBar(s, a),
     h('div', { class: 'view', id: 'view', role: 'tabpanel', 'aria-labelledby': `tab-${s.tab}` }, shown,
-      h('span', { class: 'grow' }), legend(s)),
+      h('span', { class: 'grow' }), s.tab === 'steps' && isRecorded(s) ? h('div', null) : legend(s)),
     popover(s, a) ?? h('div', null)];
 }

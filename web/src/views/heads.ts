@@ -6,6 +6,7 @@ import { h, type Node_ } from '../dom.ts';
 import { score } from '../format.ts';
 import { thumbnailWeights } from '../select.ts';
 import { isDark, type State } from '../state.ts';
+import { drawTile, tileImage, tileOf } from '../tiles.ts';
 import type { Head, Run } from '../types.ts';
 import { does, labels, letter } from '../words.ts';
 
@@ -22,6 +23,11 @@ function drawIfNew(canvas: HTMLCanvasElement, s: State, index: number): void {
   const before = drawn.get(canvas);
   if (before && before.run === now.run && before.dark === now.dark && before.byValue === now.byValue) return;
   drawn.set(canvas, now);
+  const { pooled } = now.run;
+  if (pooled) {
+    const step = Math.ceil(pooled.cells / 96);
+    return drawTile(canvas, tileImage(tileOf(now.run, index), pooled.cells, step, (w) => weightColour(w, now.dark)));
+  }
   drawThumbnail(canvas, { weights: thumbnailWeights(s, index), count: s.run!.tokens.length,
                           colour: (w) => weightColour(w, now.dark) });
 }

@@ -4,8 +4,8 @@ import { drawRows } from '../canvas.ts';
 import { barColour, css, signColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { number, percent1 } from '../format.ts';
-import { choice, ranked, rowOf, spread } from '../select.ts';
-import { isDark, isPhone, type State } from '../state.ts';
+import { choice, headIndex, ranked, rowOf, spread } from '../select.ts';
+import { isDark, isFull, isPhone, isRecorded, type State } from '../state.ts';
 import { chipText, nameOf, nextName, textOf } from '../tokens.ts';
 import { icon } from './icons.ts';
 
@@ -59,7 +59,8 @@ function keys(s: State, a: Actions): Node_[] {
   const top = order.slice(0, s.neuron && !isPhone(s) && !s.over ? 3 : 5);
   if (!top.includes(key)) top[top.length - 1] = key;
   const rest = order.filter((j) => !top.includes(j));
-  const shared = rest.reduce((sum, j) => sum + row[j]!, 0);
+  const full = s.over !== null || isFull(s, headIndex(s)) || query === s.run!.tokens.length - 1;
+  const shared = full ? rest.reduce((sum, j) => sum + row[j]!, 0) : Math.max(0, 1 - top.reduce((sum, j) => sum + row[j]!, 0));
   const bar = (j: number) => h('button', {
     class: j === key ? 'rowb on' : 'rowb', 'data-key': j,
     onclick: () => a.lock({ query, key: j }) },
@@ -71,7 +72,8 @@ function keys(s: State, a: Actions): Node_[] {
   return [
     h('div', { class: 'rows', id: 'keys' }, top.map(bar)),
     h('p', { class: 'sum' }, sums && rest.length > 0 ? `${rest.length} more share ${number(shared)}. ` : '',
-      sums ? `Spread over ${spread(row, query + 1).toFixed(1)} of ${query + 1}.` : ''),
+      sums && full ? `Spread over ${spread(row, query + 1).toFixed(1)} of ${query + 1}.`
+      : full ? '' : `Of this head the map and the ${s.data.recorded!.strongest} strongest keys of every token were kept.`),
   ];
 }
 
@@ -83,24 +85,38 @@ function strip(s: State, name: string, values: Float32Array, kind: string): Node
 }
 
 function neuron(s: State, a: Actions): Node_ | null {
-  if (s.over) return null;
+  if (s.over || !isFull(s, headIndex(s))) return null;
   const { query, key } = choice(s);
   const weight = rowOf(s, query)[key]!;
   const summary = h('button', { class: 'fold', 'aria-expanded': String(s.neuron), id: 'neuron',
                                 onclick: () => a.toggleNeuron() }, `Where ${number(weight)} comes from`);
   if (!s.neuron) return h('div', { class: 'fd' }, summary);
+  if (isRecorded(s)) {
+    const { pair } = s;
+    const here = pair && pair.layer === s.layer && pair.head === s.head && pair.query === query && pair.key === key;
+    if (!here) return h('div', { class: 'fd' }, summary, h('p', { class: 'note' }, 'Working it out…'));
+    return h('div', { class: 'fd' }, summary, ...workedOut(s, pair.q, pair.k, dot(pair.q, pair.k)));
+  }
   if (!s.steps) return h('div', { class: 'fd' }, summary, h('p', { class: 'note' }, 'Working it out…'));
   const of = (name: string, i: number) => {
     const found = s.steps!.steps.find((each) => each.key === name)!;
     return found.values.subarray(i * found.head_shape[1]!, (i + 1) * found.head_shape[1]!);
   };
-  const [q, k] = [of('q_heads', query), of('k_heads', key)];
+  return h('div', { class: 'fd' }, summary,
+    ...workedOut(s, of('q_heads', query), of('k_heads', key), of('scores', query)[key]!));
+}
+
+const dot = (q: Float32Array, k: Float32Array) => q.reduce((sum, v, n) => sum + v * k[n]!, 0);
+
+// From q and k to the weight; raw: their product.
+function workedOut(s: State, q: Float32Array, k: Float32Array, raw: number): Node_[] {
+  const { query, key } = choice(s);
+  const weight = rowOf(s, query)[key]!;
   const products = q.map((v, n) => v * k[n]!);
-  const raw = of('scores', query)[key]!;
   const scaled = raw / Math.sqrt(s.sizes!.head_dim);
   const order = [...products.keys()].sort((x, y) => Math.abs(products[y]!) - Math.abs(products[x]!));
   const rank = ranked(s, query).indexOf(key) + 1;
-  return h('div', { class: 'fd' }, summary,
+  return [
     h('div', { class: 'nr' }, strip(s, 'q', q, 'q'), strip(s, 'k', k, 'k'), strip(s, 'q × k', products, '')),
     h('div', { class: 'dims', tabindex: 0, role: 'region', 'aria-label': 'Every dimension' },
       h('table', { id: 'dims' }, h('tr', null, ['dimension', 'q', 'k', 'q × k'].map((t) => h('th', { scope: 'col' }, t))),
@@ -108,7 +124,8 @@ function neuron(s: State, a: Actions): Node_ | null {
     h('dl', { class: 'kv', id: 'sums' },
       h('dt', null, 'sum of q × k'), h('dd', null, number(raw)),
       h('dt', null, `÷ √${s.sizes!.head_dim}`), h('dd', null, number(scaled)),
-      h('dt', null, `after softmax, rank ${rank} of ${query + 1}`), h('dd', null, h('b', null, number(weight)))));
+      h('dt', null, `after softmax, rank ${rank} of ${query + 1}`), h('dd', null, h('b', null, number(weight)))),
+  ];
 }
 
 function next(s: State): Node_ {

@@ -83,6 +83,14 @@ function path(d: string, width: number, opacity: number): SVGPathElement {
   return made;
 }
 
+// Of a line that is longer than the screen, the part with the chosen token.
+function showChosen(chips: HTMLElement): void {
+  const on = chips.querySelector<HTMLElement>('.chip.on');
+  if (!on || chips.scrollWidth <= chips.clientWidth) return;
+  const [line, chip] = [chips.getBoundingClientRect(), on.getBoundingClientRect()];
+  chips.scrollLeft += (chip.left + chip.right) / 2 - (line.left + line.right) / 2;
+}
+
 export function sentence(s: State, a: Actions): Node_[] {
   if (!s.run) return [h('div', { class: 'chips waiting' }, s.error ? '' : 'Starting the engine…')];
   const count = s.run.tokens.length;
@@ -94,7 +102,10 @@ export function sentence(s: State, a: Actions): Node_[] {
   }
   const long = count > longFrom;
   return [
-    h('svg', { class: 'arcs', 'aria-hidden': 'true', after: (svg: SVGSVGElement) => drawArcs(svg, s) }),
+    h('svg', { class: 'arcs', 'aria-hidden': 'true', after: (svg: SVGSVGElement) => {
+      showChosen(svg.nextElementSibling as HTMLElement);
+      drawArcs(svg, s);
+    } }),
     h('div', { class: long ? 'chips long' : 'chips' }, first > 0 && h('span', { class: 'more-tokens' }, '…'),
       words, end < count ? h('span', { class: 'more-tokens' }, '…') : nextChip(s)),
   ];

@@ -1,7 +1,6 @@
 import type { Actions } from '../actions.ts';
 import { h, type Node_ } from '../dom.ts';
-import type { State } from '../state.ts';
-import { isDark } from '../state.ts';
+import { isDark, isRecorded, type State } from '../state.ts';
 import { icon } from './icons.ts';
 
 export const tries: { name: string; text: string }[] = [
@@ -19,12 +18,15 @@ export function top(s: State, a: Actions): Node_[] {
         square(14, 14, 0.35), h('rect', { class: 'picked', x: 7.5, y: 14, width: 5, height: 5, rx: 1.2 })),
       'cephalo'),
     h('label', { class: 'field' },
-      h('span', { class: 'sr' }, 'Text to look into'),
+      h('span', { class: 'sr' }, isRecorded(s) ? 'The text of this page' : 'Text to look into'),
       // Not an input: a text may have several lines.
       h('textarea', { id: 'text', rows: 1, value: s.text, spellcheck: 'false', autocomplete: 'off', maxlength: 20000,
+                      readonly: isRecorded(s), 'aria-describedby': isRecorded(s) ? 'fixed' : undefined,
                       oninput: (e: InputEvent) => a.type((e.target as HTMLTextAreaElement).value) }),
       h('span', { class: 'kbd', 'aria-hidden': 'true' }, '/')),
-    h('div', { class: 'try' }, h('span', null, 'Try'),
+    isRecorded(s) ? h('div', { class: 'fixed', id: 'fixed' }, 'A recording of this one text. To type your own: ',
+      h('code', null, 'cephalo page TEXT --live'))
+    : h('div', { class: 'try' }, h('span', null, 'Try'),
       tries.map((t) => h('button', { class: 'link', 'aria-pressed': String(s.text === t.text),
                                      onclick: () => a.tryText(t.text) }, t.name))),
     h('span', { class: 'grow' }),

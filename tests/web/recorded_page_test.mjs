@@ -1,0 +1,207 @@
+// Recorded pages in Chromium: one text, as the program saw it, of up to 2,048 tokens.
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { close, htmlOf, launch, look, measured, open, rabbit, rendererBytes, settle, state, text, within, writePage } from './browser.mjs';
+import { require } from './bundle.mjs';
+import { longModel, nativeWeights, writeLongPage } from './long_text.mjs';
+
+let path;
+let short;
+let model;
+before(async () => {
+  await launch();
+  ({ model } = longModel());
+  path = writeLongPage();
+  short = writePage(rabbit, '--recorded');
+});
+after(close);
+
+const near = (a, b, limit = 1e-5) => assert.ok(Math.abs(a - b) <= limit, `${a} and ${b}`);
+const left = 78; // of the map in its grid
+const above = 54;
+
+async function mapOf(page) {
+  const grid = await page.locator('#grid').boundingBox();
+  const side = grid.width - left;
+  return { at: (y, x) => ({ x: grid.x + left + ((x + 0.5) / 256) * side, y: grid.y + above + ((y + 0.5) / 256) * side }) };
+}
+
+const tasksAfterPaint = (page) => page.evaluate(() => new Promise((done) => {
+  const [paint] = performance.getEntriesByType('paint');
+  new PerformanceObserver((list) => done(list.getEntries().filter((task) => task.startTime + task.duration > paint.startTime)
+    .map((task) => task.duration))).observe({ type: 'longtask', buffered: true });
+  setTimeout(() => done([]), 1000); // there is none
+}));
+
+test('14: 2,048 tokens open at once, hold nothing up and take little memory', async () => {
+  const page = await open(path, '#head=2.3');
+  within('first map of 2,048 tokens', (await measured(page)).firstMap, 1500);
+  const map = await mapOf(page);
+  for (const [y, x] of [[200, 20], [100, 100], [255, 0], [60, 30]]) {
+    const to = map.at(y, x);
+    await page.mouse.move(to.x, to.y);
+    await settle(page);
+  }
+  for (const hash of ['#head=0.0', '#head=3.7', '#head=1.mean', '#head=1.max', '#head=2.3&tab=lines', '#head=2.3&colour=row',
+                      '#head=2.3&lock=900.300&neuron=1', '#head=2.3&theme=dark', '#head=2.3']) {
+    await page.evaluate((to) => { location.hash = to; }, hash);
+    await settle(page);
+  }
+  const tasks = await tasksAfterPaint(page);
+  within('longest task of the page after its first paint', Math.max(0, ...tasks), 200);
+  const session = await page.context().newCDPSession(page);
+  await session.send('Performance.enable');
+  const { metrics } = await session.send('Performance.getMetrics');
+  const heap = metrics.find((each) => each.name === 'JSHeapUsedSize').value;
+  const { engineBytes, arrayBytes } = await measured(page);
+  assert.ok(engineBytes > 0 && arrayBytes > 0);
+  const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
+  const resident = await rendererBytes();
+  console.log(`2,048 tokens: page.html ${htmlOf(path).length} bytes, heap ${megabytes(heap)} MB, engine ${megabytes(engineBytes)} MB, ` +
+              `arrays ${megabytes(arrayBytes)} MB, renderer ${megabytes(resident)} MB`);
+  assert.ok(heap + engineBytes + arrayBytes < 300e6);
+  assert.ok(resident < 600e6);
+  assert.deepEqual(page.seen.complaints, []);
+  assert.equal(page.seen.requests.filter((url) => !/^(file|blob|data):/.test(url)).length, 0);
+  assert.deepEqual(await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.scrollHeight]), [1280, 800]);
+});
+
+test('14: a hover shows the exact weight that its cell stands for', async () => {
+  const native = nativeWeights(2, 3);
+  const page = await open(path, '#head=2.3');
+  const map = await mapOf(page);
+  for (let n = 0; n < 10; ++n) {
+    const y = Math.floor(Math.random() * 256);
+    const x = Math.floor(Math.random() * (y + 1));
+    const to = map.at(y, x);
+    await page.mouse.move(to.x, to.y);
+    await settle(page);
+    const { hover } = await state(page);
+    assert.ok(Math.floor(hover.query / 8) === y && Math.floor(hover.key / 8) === x, JSON.stringify(hover));
+    let most = 0;
+    for (let i = 8 * y; i < 8 * y + 8; ++i) for (let j = 8 * x; j < 8 * x + 8 && j <= i; ++j) most = Math.max(most, native[i][j]);
+    const shown = await page.locator('#keys .rowb.on .v').evaluate((v) => Number(v.title));
+    near(shown, native[hover.query][hover.key]);
+    near(shown, most);
+  }
+  const to = map.at(180, 90);
+  await page.mouse.click(to.x, to.y);
+  await settle(page);
+  const { lock } = await state(page);
+  const sums = await page.locator('#sums dd').allTextContents();
+  near(Number(sums[2].replace('<', '')), native[lock.query][lock.key], 1e-3);
+  assert.match(await page.evaluate(() => location.hash), new RegExp(`lock=${lock.query}\\.${lock.key}`));
+  await page.keyboard.press('Escape');
+  await page.focus('#grid');
+  await page.keyboard.press('ArrowUp');
+  await settle(page);
+  assert.equal((await state(page)).lock.query, 2046);
+  const [key, value] = await page.locator('#keys .rowb.on').evaluate((row) => [Number(row.dataset.key), Number(row.querySelector('.v').title)]);
+  near(value, native[2046][key]);
+});
+
+test('14: a long text in one line, labels of the choice alone, and the pooling is stated', async () => {
+  const page = await open(path, '#head=2.3&lock=1000.500');
+  assert.equal(await text(page, '#pooling'), 'each cell: largest of 8 × 8');
+  const chips = await page.locator('.chip[data-n]').evaluateAll((all) => all.map((chip) => [Number(chip.dataset.n), chip.getBoundingClientRect().top]));
+  assert.deepEqual(chips.map(([n]) => n), Array.from({ length: 25 }, (_, n) => 988 + n));
+  assert.equal(new Set(chips.map(([, top]) => top)).size, 1);
+  assert.deepEqual(await page.locator('.more-tokens').allTextContents(), ['…', '…']);
+  const labels = await page.locator('.mx svg .lb').allTextContents();
+  assert.equal(labels.length, 2);
+  const indices = await page.locator('.mx svg .idx').allTextContents();
+  for (const each of ['1000', '500', 'looks at →', 'token ↓']) assert.ok(indices.includes(each), each);
+  assert.match(await text(page, '#banner'), /^Beyond what the model was trained on: 2048 tokens, trained on 256 at a time\.$/);
+  assert.match(await text(page, '#model'), / · 2048 tokens · 4 layers × 8 heads$/);
+  assert.ok((await page.locator('#grid [role=gridcell]').count()) <= 25);
+  assert.match(await text(page, '#live'), /looks at '.*', .*, rank \d+ of 1001$/);
+});
+
+test('14: a recorded page says what it is, and how to make a live one', async () => {
+  const page = await open(path);
+  assert.equal(await page.locator('#text').getAttribute('readonly'), '');
+  assert.match(await text(page, '#fixed'), /^A recording of this one text\. To type your own: cephalo page TEXT --live$/);
+  assert.equal(await page.locator('.try').count(), 0);
+  await page.click('#tab-steps');
+  await settle(page);
+  assert.match(await text(page, '#no-steps'), /^The steps need the whole model.*cephalo page TEXT --live$/);
+  await page.click('#display');
+  assert.match(await text(page, '.pop'), /cannot be weighed by value/);
+  const linked = await open(path, '#text=Another+text&head=1.2');
+  assert.equal((await state(linked)).text, (await state(page)).text);
+});
+
+test('14: above --max-size the page says what it keeps', async () => {
+  const partly = await open(writeLongPage('--max-size', '14MB', '--heads', 'L2H3'), '#head=2.4&lock=1000');
+  assert.equal(await text(partly, '#full'), '1 of 32 heads in full');
+  assert.match(await text(partly, '.sum'), /Of this head the map and the 8 strongest keys of every token were kept\.$/);
+  assert.equal(await partly.locator('#neuron').count(), 0);
+  const native = nativeWeights(2, 4)[1000];
+  const [key, value] = await partly.locator('#keys .rowb').first().evaluate((row) => [Number(row.dataset.key), Number(row.querySelector('.v').title)]);
+  near(value, native[key], 1e-6);
+  near(value, Math.max(...native), 1e-6);
+  await partly.evaluate(() => { location.hash = '#head=2.3&lock=1000'; });
+  await settle(partly);
+  assert.doesNotMatch(await text(partly, '.sum'), /were kept/);
+});
+
+test('14: a short recording shows every number of the live page', async () => {
+  const page = await open(short, '#head=3.1');
+  assert.ok(htmlOf(short).length < 1_000_000, String(htmlOf(short).length));
+  console.log(`18 tokens, recorded: ${htmlOf(short).length} bytes`);
+  const native = look(rabbit, '--layer', '3', '--head', '1').heads.find((head) => head.weights).weights;
+  const weights = await page.evaluate(() => [...window.cephalo.state.run.weights.subarray(25 * 18 * 18, 26 * 18 * 18)]);
+  native.forEach((row, i) => row.forEach((weight, j) => near(weights[i * 18 + j], weight)));
+  const grid = await page.locator('#grid').boundingBox();
+  const cell = (grid.width - left) / 18;
+  await page.mouse.click(grid.x + left + 10.5 * cell, grid.y + above + 17.5 * cell);
+  await settle(page);
+  assert.equal(await page.locator('#dims tr').count(), 33);
+  const live = await open(writePage(rabbit), '#head=3.1&lock=17.10&neuron=1');
+  assert.deepEqual(await page.locator('#sums dd').allTextContents(), await live.locator('#sums dd').allTextContents());
+});
+
+test('14: what is damaged is said, never a blank page', async () => {
+  const cut = path.replace('.html', '-cut.html');
+  writeFileSync(cut, htmlOf(path).replace(/id="recording">[^<]{4000}/, 'id="recording">'));
+  const page = await open(cut, '', { refused: true });
+  assert.match(await text(page, '#banner'), /recording/i);
+  const none = path.replace('.html', '-none.html');
+  writeFileSync(none, htmlOf(path).replace(/<script type="application\/octet-stream" id="recording">[^<]*<\/script>/, ''));
+  assert.match(await text(await open(none, '', { refused: true }), '#banner'), /lacks its part ‘recording’/);
+});
+
+test('14: on a phone, and for a screen reader', async () => {
+  const page = await open(path, '#head=2.3', { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
+  for (const tab of ['matrix', 'lines', 'steps']) {
+    await page.tap(`#tab-${tab}`);
+    await settle(page);
+    assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390, tab);
+  }
+  const chosen = await page.locator('.chip.on').boundingBox();
+  assert.ok(chosen.x >= 0 && chosen.x + chosen.width <= 390, JSON.stringify(chosen));
+  await page.tap('#tab-matrix');
+  await page.locator('#grid').evaluate((grid) => grid.scrollIntoView({ block: 'start' }));
+  const grid = await page.locator('#grid').boundingBox();
+  await page.touchscreen.tap(grid.x + 150, grid.y + 200);
+  await settle(page);
+  assert.ok((await state(page)).lock.key !== null);
+  const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+  for (const hash of ['#head=2.3', '#head=2.3&theme=dark&lock=900.300&neuron=1', '#head=2.3&tab=lines', '#head=2.3&tab=steps']) {
+    const each = await open(path, hash);
+    await each.evaluate(axe);
+    const { violations } = await each.evaluate(() => window.axe.run());
+    const serious = violations.filter((v) => ['serious', 'critical'].includes(v.impact));
+    assert.deepEqual(serious.map((v) => `${hash} ${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`), []);
+  }
+});
+
+test('14: a live page says how a longer text is shown', async () => {
+  const page = await open(writePage('The cat sat', '--model', model));
+  await page.fill('#text', ' cat'.repeat(600));
+  await page.waitForFunction(() => window.cephalo.state.error);
+  await settle(page);
+  assert.equal(await text(page, '#banner'), '601 tokens are more than a page shows while you type; cephalo page --recorded writes one of a long text.');
+  assert.ok(await page.locator('.mx').isVisible());
+});

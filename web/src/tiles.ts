@@ -1,0 +1,76 @@
+// Pooled maps: bytes of a lower triangle, each the square root of the largest weight of its cell.
+import type { Rgb } from './colour.ts';
+import type { Run } from './types.ts';
+
+const weightOf = Float32Array.from({ length: 256 }, (_, byte) => (byte / 255) ** 2);
+
+export const triangle = (cells: number) => (cells * (cells + 1)) / 2;
+
+// Tokens [first, end) that cell n of a side stands for.
+export function tokensOf(run: Run, n: number): [number, number] {
+  const count = run.tokens.length;
+  const { cells } = run.pooled!;
+  return [Math.ceil((n * count) / cells), Math.ceil(((n + 1) * count) / cells)];
+}
+export const cellOf = (run: Run, token: number) =>
+  Math.floor((token * run.pooled!.cells) / run.tokens.length);
+
+// "largest of 8 × 8"; "" where a cell is a token
+export function poolingOf(run: Run): string {
+  const { length } = run.tokens;
+  const most = Math.ceil(length / run.pooled!.cells);
+  return most === 1 ? '' : `largest of ${length % run.pooled!.cells === 0 ? '' : 'up to '}${most} × ${most}`;
+}
+
+// A view, not a copy.
+export function tileOf(run: Run, index: number): Uint8Array {
+  const size = triangle(run.pooled!.cells);
+  return run.pooled!.tiles.subarray(index * size, (index + 1) * size);
+}
+
+// Over the heads of a layer: their largest, or the mean of what their cells show.
+export function tileOver(run: Run, layer: number, numHeads: number, kind: 'mean' | 'max'): Uint8Array {
+  const out = new Uint8Array(triangle(run.pooled!.cells));
+  const sums = new Float32Array(out.length);
+  for (let h = 0; h < numHeads; ++h) {
+    tileOf(run, layer * numHeads + h).forEach((byte, n) => {
+      if (kind === 'max') out[n] = Math.max(out[n]!, byte);
+      else sums[n]! += weightOf[byte]! / numHeads;
+    });
+  }
+  return kind === 'max' ? out : out.map((_, n) => Math.round(255 * Math.sqrt(sums[n]!)));
+}
+
+// A colour as the four bytes of a pixel.
+const pixel = ([r, g, b]: Rgb) => (255 << 24) | (b << 16) | (g << 8) | r;
+
+// One pixel for `step` × `step` cells, the largest of them; hidden ones are left clear. perRow: a
+// colour depends on the largest weight of its row, too.
+export function tileImage(tile: Uint8Array, cells: number, step: number,
+                          colour: (weight: number, largest: number) => Rgb, perRow = false): ImageData {
+  const side = Math.ceil(cells / step);
+  const bytes = new Uint8Array(side * side);
+  for (let y = 0, n = 0; y < cells; ++y) {
+    const row = Math.floor(y / step) * side;
+    for (let x = 0; x <= y; ++x, ++n) {
+      const at = row + ((x / step) | 0);
+      if (tile[n]! > bytes[at]!) bytes[at] = tile[n]!;
+    }
+  }
+  const out = new ImageData(side, side);
+  const pixels = new Int32Array(out.data.buffer);
+  const palette = new Int32Array(256);
+  const fill = (largest: number) => weightOf.forEach((weight, byte) => { palette[byte] = pixel(colour(weight, largest)); });
+  if (!perRow) fill(1);
+  for (let y = 0; y < side; ++y) {
+    const row = bytes.subarray(y * side, y * side + y + 1);
+    if (perRow) fill(weightOf[row.reduce((most, byte) => Math.max(most, byte), 0)]!);
+    for (let x = 0; x <= y; ++x) pixels[y * side + x] = palette[row[x]!]!;
+  }
+  return out;
+}
+
+export function drawTile(canvas: HTMLCanvasElement, picture: ImageData): void {
+  [canvas.width, canvas.height] = [picture.width, picture.height];
+  canvas.getContext('2d')!.putImageData(picture, 0, 0);
+}
