@@ -145,6 +145,7 @@ from ._look import Look
 from ._look import look as _look_at_layer
 from ._look_text import HeadLook, TextLook, look
 from ._look_token import TokenLink, TokenLook
+from ._page import Page, page
 from ._parts import attribute as _attribute
 from ._parts import names as _names
 from ._parts import state_dict as _state_dict

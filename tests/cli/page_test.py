@@ -109,7 +109,7 @@ class Page(unittest.TestCase):
         self.assertIn("more than --max-size 2.4MB: in full L3H1, L0H4; of the others the map and the 8 strongest", said)
         self.assertEqual(data_of(html)["recorded"]["full"], [25, 4])
         html, said = self.recorded(words, "--recorded", "--max-size", "2.4MB")
-        self.assertRegex(said, r"in full L\dH\d, .* and \d+ more; ")
+        self.assertRegex(said, r"in full L\dH\d, .*L\dH\d; of the others")
         self.assertLessEqual(len(html), 2_400_000)
         result = self.run_page("--force", words, "--recorded", "--max-size", "900KB")
         self.assertEqual(result.returncode, 1)

@@ -187,8 +187,12 @@ function remember(s: State): void {
   if (hash === location.hash) return;
   const chose = before !== null && (s.layer !== before.layer || s.head !== before.head || s.over !== before.over ||
     s.tab !== before.tab || s.step !== before.step || s.lock !== before.lock);
-  if (chose && s.text === before.text) history.pushState(null, '', hash);
-  else history.replaceState(null, '', hash);
+  try {
+    if (chose && s.text === before.text) history.pushState(null, '', hash);
+    else history.replaceState(null, '', hash);
+  } catch {
+    // In the frame of a notebook: it has no address of its own.
+  }
 }
 
 function followLink(): void {

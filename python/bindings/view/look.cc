@@ -15,6 +15,7 @@
 #include "bindings/view/recording.h"
 #include "cephalo/core/format.h"
 #include "cephalo/view/look_json.h"
+#include "cephalo/view/page.h"
 #include "cephalo/view/terminal.h"
 
 namespace cephalo::python {
@@ -64,6 +65,14 @@ std::string json(const Report& self, const Places& weights) {
   return to_json(self.report, places);
 }
 
+std::string page(const Report& self, std::int64_t most_bytes, const Places& heads) {
+  RecordedOptions options{.most_bytes = most_bytes};
+  for (const auto& [layer, head] : heads) options.heads.push_back({layer, head});
+  return asked_with_model(nb::cast<const RecordedText&>(self.recorded), [&](const Recording&) {
+    return recorded_page_html(self.report, plan_recorded_page(self.report, options));
+  });
+}
+
 Places shown(const Report& self, std::size_t most) {
   Places places;
   for (const HeadReport* head : heads_to_show(self.report, most)) {
@@ -94,7 +103,11 @@ void bind_look(nb::module_& m) {
            "(layer, head) of those to draw if there is no room for all.")
       .def("json", &json, "weights"_a = Places(),
            "All of it, as cephalo look --json prints it; with the weights of these heads, each\n"
-           "(layer, head).");
+           "(layer, head).")
+      .def(
+          "page", &page, "most_bytes"_a = RecordedOptions().most_bytes, "heads"_a = Places(),
+          "One HTML file with every head of this text, as a str. Above most_bytes these heads are\n"
+          "kept in full, each (layer, head); of the others the map and the strongest keys.");
   m.def(
       "shade", [](double weight) { return shade(weight, TerminalStyle()); }, "weight"_a,
       "The character for a weight from 0 to 1, for output without colours.");
