@@ -18,10 +18,10 @@
 namespace cephalo::page {
 namespace {
 
-std::unique_ptr<const TextModel> load(const ModelFiles& files) {
+std::shared_ptr<const TextModel> load(const ModelFiles& files) {
   LoadedGpt loaded = load_gpt(files.name, std::string(files.config_json), files.parameters);
   const dim_t vocab_size = loaded.model.options().vocab_size;
-  return std::make_unique<const TextModel>(
+  return std::make_shared<const TextModel>(
       TextModel{files.name, std::move(loaded.model), loaded.config,
                 Bpe::parse(files.vocab_json, files.merges_txt, vocab_size)});
 }
@@ -57,8 +57,11 @@ Json step_json(const Step& step, const TensorView& of_this_head, std::size_t off
 
 }  // namespace
 
+// The steps keep the model alive for passes that outlive the session.
 Session::Session(const ModelFiles& files)
-    : model_(load(files)), steps_(std::make_unique<const ModelSteps>(model_->gpt)) {}
+    : model_(load(files)),
+      steps_(new ModelSteps(model_->gpt),
+             [model = model_](const ModelSteps* steps) { delete steps; }) {}
 
 Json Session::token_json(std::int64_t id) const {
   return {{"id", id}, {"piece", to_byte_characters(model_->piece(id))}};
@@ -78,19 +81,21 @@ void Session::start(const std::vector<std::int64_t>& ids) {
   const auto tokens = std::ssize(ids);
   const Tensor checked =
       checked_ids("page", TensorView(ids.data(), {tokens}), options().vocab_size);
-  Pass pass{ids, {}, Tensor::empty({tokens, options().d_model}, options().dtype), {}, {}};
+  TextPass pass{ids, {}, Tensor::empty({tokens, options().d_model}, options().dtype), {}, {}, {}};
   steps_->embed(view(checked, {1, tokens}), 0, pass.x);
   running_ = std::move(pass);
 }
 
 dim_t Session::advance() {
   require(running_.has_value(), "page: no pass was started");
-  Pass& pass = *running_;
+  TextPass& pass = *running_;
   const GptOptions& o = options();
   const StepRows rows = pass.rows();
   const auto layer = static_cast<dim_t>(pass.layers.size());
   const auto make = [&](dim_t width) { return Tensor::empty({rows.tokens, width}, o.dtype); };
-  LayerRows kept{make(o.d_model), make(steps_->qkv_width()),
+  LayerRows kept{{},
+                 make(o.d_model),
+                 make(steps_->qkv_width()),
                  Tensor::empty({1, o.num_heads, rows.tokens}, o.dtype)};
   Tensor context = make(o.d_model);
   Tensor out = make(o.d_model);
@@ -98,6 +103,7 @@ dim_t Session::advance() {
   Tensor hidden = make(o.d_mlp);
 
   steps_->norm_1(layer, {pass.x, pass.added, kept.normed});
+  kept.resid_pre = Tensor::copy(pass.x);
   steps_->project_rotated(layer, kept.normed, kept.qkv, rows);
   const QkvHeads h = heads(kept);
   steps_->attend(h.q, h.k, h.v, context, kept.lse);
@@ -114,24 +120,23 @@ dim_t Session::advance() {
 
 // The last token alone says what comes next.
 void Session::finish() {
-  Pass& pass = *running_;
+  TextPass& pass = *running_;
   const dim_t tokens = pass.rows().tokens;
-  const auto last = [&](Tensor& rows) { return rows.mutable_view().slice(0, tokens - 1, tokens); };
-  Tensor normed = Tensor::empty({1, options().d_model}, options().dtype);
-  steps_->last_norm({last(pass.x), last(pass.added), normed});
+  pass.normed = Tensor::empty({tokens, options().d_model}, options().dtype);
+  steps_->last_norm({pass.x, pass.added, pass.normed});
   pass.logits = Tensor::empty({1, options().vocab_size}, options().dtype);
-  steps_->logits(normed, pass.logits);
-  finished_ = std::move(running_);
+  steps_->logits(pass.normed.slice(0, tokens - 1, tokens), pass.logits);
+  finished_ = std::make_shared<const TextPass>(std::move(pass));
   running_.reset();
 }
 
-const Session::Pass& Session::finished() const {
-  require(finished_.has_value(), "page: no text was run yet");
-  return *finished_;
+std::shared_ptr<const TextPass> Session::text_pass() const {
+  require(finished_ != nullptr, "page: no text was run yet");
+  return finished_;
 }
 
-const Session::LayerRows& Session::layer_rows(dim_t layer) const {
-  const Pass& pass = finished();
+const LayerRows& Session::layer_rows(dim_t layer) const {
+  const TextPass& pass = finished();
   require(0 <= layer && layer < std::ssize(pass.layers), "page: layer {} is not in [0, {})", layer,
           pass.layers.size());
   return pass.layers[static_cast<std::size_t>(layer)];
@@ -144,7 +149,7 @@ QkvHeads Session::heads(const LayerRows& layer) const {
 }
 
 Json Session::report(dim_t top) const {
-  const Pass& pass = finished();
+  const TextPass& pass = finished();
   const auto tokens = std::ssize(pass.ids);
   Json all = Json::array();
   for (dim_t layer = 0; layer < options().num_layers; ++layer) {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cephalo/io/json_value.h"
-#include "cephalo/model/model_steps.h"
 #include "cephalo/model/text_model.h"
 #include "cephalo/view/head_metrics.h"
+#include "web/engine/text_pass.h"
 
 namespace cephalo::page {
 
@@ -54,30 +54,22 @@ class Session {
   // of all steps one after the other as the result.
   std::vector<float> steps(dim_t layer, dim_t head, Json& described) const;
 
- private:
-  struct LayerRows {
-    Tensor normed;  // [tokens, d_model]: what attention gets
-    Tensor qkv;     // [tokens, qkv width], q and k rotated
-    Tensor lse;     // [1, num_heads, tokens]
-  };
-  struct Pass {
-    std::vector<std::int64_t> ids;
-    std::vector<LayerRows> layers;
-    Tensor x, added;  // [tokens, d_model]: the residual stream, and what the last layer adds to it
-    Tensor logits;    // [1, vocab_size]
-    StepRows rows() const { return {1, static_cast<dim_t>(ids.size()), 0}; }
-  };
+  // What passes under switches start from.
+  std::shared_ptr<const TextPass> text_pass() const;
+  const std::shared_ptr<const ModelSteps>& model_steps() const { return steps_; }
+  Json token_json(std::int64_t id) const;
 
-  const Pass& finished() const;
+ private:
+  const TextPass& finished() const { return *text_pass(); }
   const LayerRows& layer_rows(dim_t layer) const;
   QkvHeads heads(const LayerRows& layer) const;
   void finish();
-  Json token_json(std::int64_t id) const;
 
-  std::unique_ptr<const TextModel> model_;
-  std::unique_ptr<const ModelSteps> steps_;
+  std::shared_ptr<const TextModel> model_;
+  std::shared_ptr<const ModelSteps> steps_;
   std::vector<ProbeScores> probe_;
-  std::optional<Pass> running_, finished_;
+  std::optional<TextPass> running_;
+  std::shared_ptr<const TextPass> finished_;
 };
 
 }  // namespace cephalo::page

@@ -86,6 +86,31 @@ export interface Pair {
   k: Float32Array;
 }
 
+export type OffMeans = 'zero' | 'mean' | 'even';
+
+// A head that does not do as it was trained to.
+export interface HeadSwitch {
+  layer: number;
+  head: number;
+  scaled: boolean; // by 1 / √head_dim
+  temperature: number;
+  keys: number; // 0: causal; −1: all; n: the last n, its own among them
+  off: OffMeans | null;
+}
+
+export interface SwitchReport {
+  predictions: Prediction[]; // the likeliest under the switches
+  trained: Prediction[]; // the trained model’s, as likely as they are under the switches
+  divergence: number; // of the next token, in nats
+}
+
+// What became of a text under switches.
+export interface Switched extends SwitchReport {
+  layer: number;
+  weights: Float32Array; // [num_heads, tokens, tokens], of this layer
+  changes: Float32Array; // [tokens, 2]: how far a prediction moved in nats, change of ln P of the next
+}
+
 // One step of cephalo trace, with the numbers of one head.
 export interface Step {
   number: string;

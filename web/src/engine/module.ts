@@ -1,4 +1,4 @@
-import type { Prediction, Head, Sizes, Step, Token } from '../types.ts';
+import type { Prediction, Head, HeadSwitch, Sizes, Step, SwitchReport, Token } from '../types.ts';
 import { wasi } from './wasi.ts';
 
 export interface ModelFiles {
@@ -31,7 +31,18 @@ interface Exports {
   recorded_load(file: number, bytes: number): number;
   recorded_weights(layer: number, head: number, row: number, rows: number): number;
   recorded_pair(layer: number, head: number, query: number, key: number): number;
+  engine_switch(which: number, heads: number, count: number, lastOnly: number): number;
+  engine_switch_advance(which: number): number;
+  engine_switch_report(which: number, top: number): number;
+  engine_switch_weights(layer: number): number;
+  engine_switch_changes(first: number, rows: number): number;
 }
+
+const offNumbers = { zero: 1, mean: 2, even: 3 };
+
+// Passes under switches: one that is shown, one that measures.
+export type SwitchedPass = 'shown' | 'measured';
+const passNumbers: Record<SwitchedPass, number> = { shown: 0, measured: 1 };
 
 // web/engine/engine.cc, called with what JavaScript has: texts, arrays, exceptions.
 export class Engine {
@@ -112,6 +123,37 @@ export class Engine {
       const count = step.head_shape.reduce((product, size) => product * size, 1);
       return { ...step, values: numbers.slice(offset, offset + count) };
     });
+  }
+
+  // A pass of the text that was run last, with these heads switched. The one that measures reads no
+  // more than the next token.
+  startSwitched(pass: SwitchedPass, heads: HeadSwitch[]): void {
+    const numbers = new Float64Array(heads.flatMap((s) =>
+      [s.layer, s.head, s.scaled ? 1 : 0, s.temperature, s.keys, s.off ? offNumbers[s.off] : 0]));
+    this.with(new Uint8Array(numbers.buffer), (at) => this.check(
+      this.wasm.engine_switch(passNumbers[pass], at, heads.length, pass === 'measured' ? 1 : 0)));
+  }
+
+  // How many layers are left.
+  advanceSwitched(pass: SwitchedPass): number {
+    return this.check(this.wasm.engine_switch_advance(passNumbers[pass]));
+  }
+
+  switchReport(pass: SwitchedPass, top: number): SwitchReport {
+    this.check(this.wasm.engine_switch_report(passNumbers[pass], top));
+    return JSON.parse(this.text()) as SwitchReport;
+  }
+
+  // [num_heads, tokens, tokens]
+  switchedWeights(layer: number): Float32Array {
+    this.check(this.wasm.engine_switch_weights(layer));
+    return this.numbers();
+  }
+
+  // [rows, 2]: how far the prediction after a token moved, the change of ln P of the one that follows
+  rowChanges(first: number, rows: number): Float32Array {
+    this.check(this.wasm.engine_switch_changes(first, rows));
+    return this.numbers();
   }
 
   // Room for a recording, which is decoded straight into it: it is in memory once.
