@@ -53,13 +53,13 @@ export async function settle(page) {
     const { state } = window.cephalo;
     if (window.cephalo.waiting) return false;
     const asks = !state.data.recorded && !state.steps && !state.over && !state.error && (state.tab === 'steps' || state.neuron);
-    return (state.error || state.run?.text === state.text) && !asks;
+    return (state.error || state.run?.text === state.text) && !asks && window.cephalo.answered;
   });
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 }
 
 export const state = (page) => page.evaluate(() => {
-  const { data, run, steps, sizes, ...rest } = window.cephalo.state;
+  const { data, run, steps, sizes, switched, effects, ...rest } = window.cephalo.state;
   return rest;
 });
 // What the processes that show pages have in memory, the largest one.

@@ -1,6 +1,7 @@
 // What a person can do. Views call these; each is one change of the state.
-import { choice, openingHead } from './select.ts';
+import { choice, openingHead, sees, visible } from './select.ts';
 import type { Block, Cell, State, Store, Tab } from './state.ts';
+import { switchActions } from './switch_actions.ts';
 import type { Label } from './types.ts';
 import { labels } from './words.ts';
 
@@ -76,9 +77,9 @@ export function makeActions(store: Store) {
     openCell(cell: Cell) {
       const before = state().lock;
       const same = before?.query === cell.query && before?.key === cell.key;
-      const seen = cell.key !== null && cell.key <= cell.query;
+      const seen = cell.key !== null && sees(state(), cell.query, cell.key);
       store.update({ lock: same ? null : { query: cell.query, key: seen ? cell.key : null },
-                     hover: null, neuron: !same && seen && !state().over ? true : state().neuron });
+                     hover: null, neuron: !same && seen && !state().over && !state().whatIf ? true : state().neuron });
     },
     moveToken(by: number, byKey: number) {
       const s = state();
@@ -86,7 +87,8 @@ export function makeActions(store: Store) {
       const { query, key } = choice(s);
       const to = Math.max(0, Math.min(count - 1, query + by));
       const exact = byKey !== 0 || (s.lock?.key ?? null) !== null;
-      store.update({ lock: { query: to, key: exact ? Math.max(0, Math.min(to, key + byKey)) : null },
+      const { first, end } = visible(s, to);
+      store.update({ lock: { query: to, key: exact ? Math.max(first, Math.min(end - 1, key + byKey)) : null },
                      hover: null });
     },
     free() {
@@ -106,12 +108,13 @@ export function makeActions(store: Store) {
     setWhy: (why: Label) => store.update({ why: state().why === why ? null : why, tab: 'matrix' }),
     setScale: (scale: State['scale']) => store.update({ scale }),
     setByValue: (byValue: boolean) => store.update({ byValue }),
-    toggleNeuron: () => store.update({ neuron: !state().neuron }),
+    toggleNeuron: () => store.update({ neuron: !state().neuron, whatIf: false }),
     togglePopover: () => store.update({ popover: state().popover ? null : 'display' }),
     toggleSheet: () => store.update({ sheet: !state().sheet }),
     setTheme: (theme: State['theme']) => store.update({ theme }),
     openDialog: (dialog: State['dialog']) => store.update({ dialog, popover: null }),
     toast: (toast: string | null) => store.update({ toast }),
+    ...switchActions(store),
     openingHead: () => store.update({ ...openingHead(state().run!), over: null }),
   };
 }

@@ -1,5 +1,6 @@
 // A view as an address: everything that a link must bring back, in location.hash.
 import type { State, Tab } from './state.ts';
+import { knownSwitches, switchesFrom, switchesTo } from './switches.ts';
 import type { Label } from './types.ts';
 import { labels } from './words.ts';
 
@@ -17,6 +18,9 @@ export function toHash(s: State): string {
   if (s.filter) out.set('kind', s.filter);
   if (s.why) out.set('why', s.why);
   if (s.neuron) out.set('neuron', '1');
+  switchesTo(out, s.switches);
+  if (s.whatIf) out.set('more', '1');
+  if (s.grid !== 'patterns') out.set('grid', s.grid);
   if (s.theme) out.set('theme', s.theme);
   return `#${out}`;
 }
@@ -48,6 +52,9 @@ export function fromHash(hash: string, text: string): Partial<State> & { headGiv
     filter: oneOf<Label>(from.get('kind'), labels),
     why: oneOf<Label>(from.get('why'), labels),
     neuron: from.has('neuron'),
+    switches: switchesFrom(from),
+    whatIf: from.has('more'),
+    grid: from.get('grid') === 'effect' ? 'effect' : 'patterns',
     theme: oneOf(from.get('theme'), ['light', 'dark'] as const),
   };
 }
@@ -56,10 +63,12 @@ export function fromHash(hash: string, text: string): Partial<State> & { headGiv
 export function within(s: State): Partial<State> {
   if (!s.run || !s.sizes) return {};
   const count = s.run.tokens.length;
+  const seen = (query: number, key: number) => key < count && (key <= query || s.switches.mask === 'none');
   const lock = s.lock && s.lock.query < count
-    ? { query: s.lock.query, key: s.lock.key !== null && s.lock.key <= s.lock.query ? s.lock.key : null }
+    ? { query: s.lock.query, key: s.lock.key !== null && seen(s.lock.query, s.lock.key) ? s.lock.key : null }
     : null;
   return {
+    switches: knownSwitches(s.switches, s.sizes),
     layer: Math.min(s.layer, s.sizes.num_layers - 1),
     head: Math.min(s.head, s.sizes.num_heads - 1),
     lock,

@@ -49,7 +49,7 @@ export function listenToKeys(store: Store, a: Actions): void {
   document.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || store.state.dialog) return;
     const target = event.target as HTMLElement;
-    if (target.tagName === 'TEXTAREA') {
+    if (['TEXTAREA', 'INPUT'].includes(target.tagName)) {
       if (event.key === 'Escape') target.blur();
       return;
     }

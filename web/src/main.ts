@@ -8,6 +8,7 @@ import { fromHash, toHash, within } from './hash.ts';
 import { listenToKeys } from './keyboard.ts';
 import { choice, openingHead, waitsForRow } from './select.ts';
 import { initialState, isDark, isFull, isRecorded, Store, type Cell, type State } from './state.ts';
+import { isAnswered, switchAsking } from './switch_asking.ts';
 import { dialog } from './views/dialogs.ts';
 import { footer } from './views/footer.ts';
 import { head } from './views/head.ts';
@@ -32,7 +33,7 @@ const store = new Store({ ...initialState(data), ...linked, systemDark: systemDa
 const actions = makeActions(store);
 
 // What tests ask for: how long passes and drawings took, and how much memory is in use.
-const measured = { firstMap: 0, passes: [] as number[], draws: [] as number[], answers: [] as number[],
+const measured = { firstMap: 0, passes: [] as number[], draws: [] as number[], answers: [] as number[], switched: [] as number[],
                    engineBytes: 0, arrayBytes: 0, inWorker: true };
 let typedAt = 0;
 
@@ -57,6 +58,9 @@ function answered(answer: Answer): void {
   } else if (answer.kind === 'pair') {
     askedPair = '';
     store.update({ pair: answer.pair });
+  } else if (answer.kind === 'switched' || answer.kind === 'effect') {
+    if (answer.kind === 'switched') measured.switched.push(answer.milliseconds);
+    answeredSwitching(answer);
   } else if (answer.kind === 'run' && answer.id === asked) {
     measured.passes.push(answer.run.milliseconds);
     measured.engineBytes = answer.bytes;
@@ -75,6 +79,7 @@ function inPlainWords(message: string): string {
 }
 
 const client = new Client(answered);
+const answeredSwitching = switchAsking(store, client);
 
 // Of a pooled run: rows are asked for one at a time, the latest choice next.
 let askedRow: { cell: Cell | null } | null = null;
@@ -186,7 +191,8 @@ function remember(s: State): void {
   remembered = s;
   if (hash === location.hash) return;
   const chose = before !== null && (s.layer !== before.layer || s.head !== before.head || s.over !== before.over ||
-    s.tab !== before.tab || s.step !== before.step || s.lock !== before.lock);
+    s.tab !== before.tab || s.step !== before.step || s.lock !== before.lock || s.grid !== before.grid ||
+    s.switches.heads.length !== before.switches.heads.length || s.switches.off !== before.switches.off);
   try {
     if (chose && s.text === before.text) history.pushState(null, '', hash);
     else history.replaceState(null, '', hash);
@@ -221,6 +227,7 @@ document.addEventListener('click', (event) => {
 listenToKeys(store, actions);
 Object.defineProperty(window, 'cephalo', {
   value: { get state() { return store.state; }, get waiting() { return waitsForRow(store.state) || askedPair !== ''; },
+           get answered() { return isAnswered(store.state); },
            get measured() { return { ...measured, inWorker: client.inWorker }; } },
 });
 

@@ -1,5 +1,6 @@
 // What follows from the state: the matrix that is shown, the chosen token and key, their ranks.
-import { isPooled, type State } from './state.ts';
+import { isPooled, type State, type SwitchedRun } from './state.ts';
+import { isSwitched } from './switches.ts';
 import type { Head, Label, Run } from './types.ts';
 import { textOf } from './tokens.ts';
 
@@ -34,26 +35,74 @@ export function valueWeighted(run: Run, index: number): Float32Array {
   });
 }
 
+function overHeads(heads: Float32Array[], kind: 'mean' | 'max'): Float32Array {
+  const out = new Float32Array(heads[0]!.length);
+  for (const of of heads) {
+    for (let n = 0; n < out.length; ++n) {
+      out[n] = kind === 'max' ? Math.max(out[n]!, of[n]!) : out[n]! + of[n]! / heads.length;
+    }
+  }
+  return out;
+}
+
 function overLayer(run: Run, layer: number, numHeads: number, kind: 'mean' | 'max',
                    byValue: boolean): Float32Array {
-  return remembered(run, `${kind} ${layer} ${byValue}`, () => {
-    const out = new Float32Array(run.tokens.length ** 2);
-    for (let h = 0; h < numHeads; ++h) {
-      const of = byValue ? valueWeighted(run, layer * numHeads + h)
-                         : headWeights(run, layer * numHeads + h);
-      for (let n = 0; n < out.length; ++n) {
-        out[n] = kind === 'max' ? Math.max(out[n]!, of[n]!) : out[n]! + of[n]! / numHeads;
-      }
-    }
-    return out;
-  });
+  return remembered(run, `${kind} ${layer} ${byValue}`, () =>
+    overHeads(Array.from({ length: numHeads }, (_, h) => byValue ? valueWeighted(run, layer * numHeads + h)
+                                                                : headWeights(run, layer * numHeads + h)), kind));
 }
 
 export const headIndex = (s: State) => s.layer * s.sizes!.num_heads + s.head;
 export const chosenHead = (s: State): Head => s.run!.heads[headIndex(s)]!;
 
+// The run under switches, where it is the one to show. Steps are those of the trained model.
+export function switchedRun(s: State): SwitchedRun | null {
+  const found = s.switched;
+  return found && found.run === s.run && found.layer === s.layer && s.tab !== 'steps' && isSwitched(s) ? found : null;
+}
+
+// [tokens, tokens]; null: nothing is switched
+export function switchedWeights(s: State): Float32Array | null {
+  const found = switchedRun(s);
+  if (!found) return null;
+  const size = s.run!.tokens.length ** 2;
+  const of = (head: number) => found.weights.subarray(head * size, (head + 1) * size);
+  return s.over ? overHeads(Array.from({ length: s.sizes!.num_heads }, (_, head) => of(head)), s.over) : of(s.head);
+}
+
+// Is what the chosen head sees other than as trained? Heads that are off see what they saw.
+export function isChanged(s: State): boolean {
+  const found = switchedRun(s);
+  if (!found || found.heads.length === 0) return false;
+  const first = Math.min(...found.heads.map((head) => head.layer));
+  return s.layer > first || found.heads.some((head) => head.layer === s.layer && (s.over !== null || head.head === s.head) &&
+    (!head.scaled || head.temperature !== 1 || head.keys !== 0));
+}
+
+export function isOff(s: State): boolean {
+  return !s.over && (switchedRun(s)?.heads.some((head) => head.layer === s.layer && head.head === s.head && head.off !== null) ?? false);
+}
+
+// The keys that a token may look at.
+export function visible(s: State, query: number): { first: number; end: number } {
+  const count = s.run!.tokens.length;
+  const of = switchedRun(s)?.heads.filter((head) => head.layer === s.layer && (s.over !== null || head.head === s.head)) ?? [];
+  if (of.some((head) => head.keys < 0)) return { first: 0, end: count };
+  const keys = s.over ? 0 : (of[0]?.keys ?? 0);
+  return { first: keys > 0 ? Math.max(0, query - keys + 1) : 0, end: query + 1 };
+}
+
+export function sees(s: State, query: number, key: number): boolean {
+  const { first, end } = visible(s, query);
+  return key >= first && key < end;
+}
+
 // What the centre shows: [tokens, tokens]
 export function shownWeights(s: State): Float32Array {
+  return switchedWeights(s) ?? trainedWeights(s);
+}
+
+export function trainedWeights(s: State): Float32Array {
   const run = s.run!;
   if (s.over) return overLayer(run, s.layer, s.sizes!.num_heads, s.over, s.byValue);
   return s.byValue ? valueWeighted(run, headIndex(s)) : headWeights(run, headIndex(s));
@@ -70,9 +119,10 @@ export function choice(s: State): { query: number; key: number } {
   const query = Math.min(cell?.query ?? count - 1, count - 1);
   const row = rowOf(s, query);
   const key = cell?.key;
-  if (key !== null && key !== undefined && key <= query) return { query, key };
-  let best = 0;
-  for (let j = 1; j <= query; ++j) if (row[j]! > row[best]!) best = j;
+  const { first, end } = visible(s, query);
+  if (key !== null && key !== undefined && key >= first && key < end) return { query, key };
+  let best = first;
+  for (let j = first + 1; j < end; ++j) if (row[j]! > row[best]!) best = j;
   return { query, key: best };
 }
 
@@ -125,13 +175,14 @@ export function rowOf(s: State, query: number): Float32Array {
 // Keys that a token sees, the one with most weight first.
 export function ranked(s: State, query: number): number[] {
   const row = rowOf(s, query);
-  return Array.from({ length: query + 1 }, (_, j) => j).sort((a, b) => row[b]! - row[a]! || a - b);
+  const { first, end } = visible(s, query);
+  return Array.from({ length: end - first }, (_, n) => first + n).sort((a, b) => row[b]! - row[a]! || a - b);
 }
 
 // exp of the entropy of a row: over how many keys it is spread
-export function spread(row: Float32Array, visible: number): number {
+export function spread(row: Float32Array): number {
   let entropy = 0;
-  for (let j = 0; j < visible; ++j) if (row[j]! > 0) entropy -= row[j]! * Math.log(row[j]!);
+  for (const weight of row) if (weight > 0) entropy -= weight * Math.log(weight);
   return Math.exp(entropy);
 }
 

@@ -1,4 +1,5 @@
-import type { Label, PageData, Pair, Row, Run, Sizes, Steps } from './types.ts';
+import { noSwitches, type Switches } from './switches.ts';
+import type { HeadSwitch, Label, OffMeans, PageData, Pair, Row, Run, Sizes, Steps, Switched } from './types.ts';
 
 export type Tab = 'matrix' | 'lines' | 'steps';
 export type Scale = 'fixed' | 'row' | 'log';
@@ -14,6 +15,19 @@ export interface Cell {
 export interface Block {
   queries: [number, number];
   keys: [number, number];
+}
+
+// What was made of a run under switches.
+export interface SwitchedRun extends Switched {
+  run: Run;
+  heads: HeadSwitch[];
+}
+
+// ln P of the run’s next token without a head, minus that with it; by head, as far as measured.
+export interface Effects {
+  run: Run;
+  off: OffMeans;
+  changes: (number | undefined)[];
 }
 
 // All there is to know; views are functions of it.
@@ -38,6 +52,11 @@ export interface State {
   filter: Label | null;
   why: Label | null; // outlines the cells that count for it
   neuron: boolean; // "Where … comes from" is open
+  switches: Switches;
+  switched: SwitchedRun | null; // the last that was made: may be of switches that are no longer so
+  whatIf: boolean; // "Temperature, window, scope" is open
+  grid: 'patterns' | 'effect';
+  effects: Effects | null;
   theme: Theme | null; // null: as the system
   systemDark: boolean;
   sheet: boolean; // on a phone: the inspector is up
@@ -53,6 +72,7 @@ export function initialState(data: PageData): State {
     data, sizes: null, text: data.text, run: null, steps: null, row: null, pair: null, error: null,
     layer: 0, head: 0, over: null, tab: 'matrix', step: 4, lock: null, hover: null,
     scale: 'fixed', byValue: false, filter: null, why: null, neuron: false,
+    switches: noSwitches, switched: null, whatIf: false, grid: 'patterns', effects: null,
     theme: null, systemDark: false, sheet: false, popover: null, dialog: null, toast: null,
     view: { width: 0, height: 0 }, windowWidth: 0,
   };

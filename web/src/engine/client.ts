@@ -1,9 +1,12 @@
 import workerCode from 'worker:code';
+import type { HeadSwitch, OffMeans } from '../types.ts';
 import { Host, type Answer, type Request } from './host.ts';
 import type { RecordedWish } from './recorded.ts';
 
 // Without `id`: the client counts.
 type Wish = { kind: 'run'; text: string } | { kind: 'steps'; layer: number; head: number }
+  | { kind: 'switched'; heads: HeadSwitch[]; layer: number }
+  | { kind: 'effects'; heads: number[]; off: OffMeans }
   | RecordedWish;
 
 // The engine as the page sees it: in a worker made of a blob, and where that is forbidden in the

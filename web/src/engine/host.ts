@@ -1,20 +1,23 @@
 import type { Run, Sizes, Step } from '../types.ts';
 import { Engine, type ModelFiles } from './module.ts';
 import { RecordedHost, type RecordedAnswer, type RecordedRequest } from './recorded.ts';
+import { Switching, type SwitchingAnswer, type SwitchingRequest } from './switching.ts';
 
 // What the page asks of the engine, and what comes back. `id` grows with every request.
 export type Request =
   | { kind: 'load'; engine: Uint8Array; files: ModelFiles; probe: number[] | null }
   | { kind: 'run'; id: number; text: string }
   | { kind: 'steps'; id: number; layer: number; head: number }
-  | RecordedRequest;
+  | RecordedRequest
+  | SwitchingRequest;
 
 export type Answer =
   | { kind: 'loaded'; sizes: Sizes }
   | { kind: 'run'; id: number; run: Run; bytes: number }
   | { kind: 'steps'; id: number; layer: number; head: number; steps: Step[] }
   | { kind: 'error'; id: number; message: string }
-  | RecordedAnswer;
+  | RecordedAnswer
+  | SwitchingAnswer;
 
 export type Post = (answer: Answer, transfer: Transferable[]) => void;
 
@@ -48,8 +51,11 @@ export class Host {
   private wanted: { id: number; text: string } | null = null;
   private busy = false;
   private readonly recorded = new RecordedHost();
+  private readonly switching: Switching;
 
-  constructor(private readonly post: Post) {}
+  constructor(private readonly post: Post) {
+    this.switching = new Switching(post, turn);
+  }
 
   async receive(request: Request): Promise<void> {
     try {
@@ -57,9 +63,12 @@ export class Host {
         await this.load(request);
       } else if (request.kind === 'run') {
         this.wanted = request;
+        this.switching.forget();
         await this.runWanted();
       } else if (request.kind === 'recording' || request.kind === 'row' || request.kind === 'pair') {
         await this.recorded.receive(request, this.post);
+      } else if (request.kind === 'switched' || request.kind === 'effects') {
+        if (this.engine) await this.switching.receive(this.engine, request);
       } else if (this.engine) {
         const { id, layer, head } = request;
         const steps = this.engine.steps(layer, head);

@@ -16,7 +16,7 @@ export function footer(s: State): Node_[] {
     h('span', { class: 'hidephone', id: 'dtype' }, isRecorded(s) ? `recorded in ${dtype}` : `${dtype}, computed in float32`),
     fullHeads(s),
     h('span', { class: 'grow' }),
-    h('span', { class: 'last' }, 'A label names a pattern of the weights, not its effect on the output.'),
+    h('span', { class: 'last' }, 'A label names a pattern of the weights. Its effect shows when you switch the head off.'),
   ];
   return shown.filter((each) => each !== null);
 }

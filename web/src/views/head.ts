@@ -4,7 +4,7 @@ import { context } from '../canvas.ts';
 import { css, signColour, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { score } from '../format.ts';
-import { chosenHead, counts, shownWeights } from '../select.ts';
+import { chosenHead, counts, isChanged, isOff, shownWeights } from '../select.ts';
 import { isDark, isPhone, isPooled, isRecorded, type State, type Tab } from '../state.ts';
 import { poolingOf } from '../tiles.ts';
 import { letter, sayHead } from '../words.ts';
@@ -13,6 +13,8 @@ import { lines } from './lines.ts';
 import { long, stepsNote } from './long.ts';
 import { cellSize, matrix } from './matrix.ts';
 import { parts, steps } from './steps.ts';
+import { effectLine, whatIfBar } from './whatif.ts';
+import { offMap, whatIfMaps } from './whatif_maps.ts';
 
 const tabs: [Tab, string][] = [['matrix', 'Matrix'], ['lines', 'Lines'], ['steps', 'Steps']];
 
@@ -33,6 +35,7 @@ function heading(s: State, a: Actions): Node_[] {
         h('span', { class: found.length > 1 ? 'pn' : '' }, l.label), ' ', h('b', null, score(l.score))))),
     h('h1', { class: 'say', id: 'headline' }, headline),
     h('p', { class: 'sub', id: 'sentence' }, sentence),
+    effectLine(s),
   ];
 }
 
@@ -70,6 +73,8 @@ function matrixTab(s: State, a: Actions): Node_ {
     weights.subarray(i * count, i * count + i + 1).reduce((m, v) => Math.max(m, v), 0)) : [];
   const share = (w: number, i: number) => s.scale === 'row' ? w / (largest[i]! || 1)
     : s.scale === 'log' ? Math.max(0, 1 + Math.log10(Math.max(w, 1e-4)) / 4) : w;
+  if (isOff(s)) return offMap(s, a, share);
+  if (isChanged(s)) return whatIfMaps(s, a, share);
   const labelWidth = isPhone(s) ? 70 : 78;
   const cell = cellSize(s, { width: s.view.width - labelWidth - 2,
                              height: isPhone(s) ? 100000 : s.view.height - 8 - 26 - 54 - 4 });
@@ -79,8 +84,8 @@ function matrixTab(s: State, a: Actions): Node_ {
                         ...(why ? { outlined: (i: number, j: number) => counts(s.run!, why, i, j) } : {}) });
 }
 
-function scaleBar(s: State, kind: 'weight' | 'sign'): Node_ {
-  return h('canvas', { class: 'bar-of-colours', 'aria-hidden': 'true', after: (canvas: HTMLCanvasElement) => {
+function scaleBar(s: State, kind: 'weight' | 'sign', short = false): Node_ {
+  return h('canvas', { class: short ? 'bar-of-colours short' : 'bar-of-colours', 'aria-hidden': 'true', after: (canvas: HTMLCanvasElement) => {
     const to = context(canvas, 96, 8);
     for (let n = 0; n < 96; ++n) {
       to.fillStyle = css(kind === 'weight' ? weightColour(n / 95, isDark(s)) : signColour(n / 47.5 - 1, isDark(s)));
@@ -97,11 +102,13 @@ function legend(s: State): Node_ {
   const pooled = isPooled(s) ? poolingOf(s.run!) && `${s.over === 'mean' ? 'each cell: mean over heads of the ' : 'each cell: '}${poolingOf(s.run!)}`
     : s.run!.tokens.length > s.view.height - 92 && 'each pixel: the largest it covers';
   const signed = s.tab === 'steps' && key !== 'weights';
+  const both = s.tab === 'matrix' && isChanged(s) && !isOff(s);
   const named = { fixed: '', row: '(of the row’s largest)', log: '(log)' }[s.scale];
   return h('div', { class: 'legend', id: 'legend' }, h('span', null, caption), s.tab === 'matrix' && pooled && h('span', { id: 'pooling' }, pooled),
     h('span', { class: 'grow' }),
-    s.tab !== 'lines' && [h('span', null, signed ? '−' : '0'), scaleBar(s, signed ? 'sign' : 'weight'), h('span', null, signed ? '+' : '1'),
+    s.tab !== 'lines' && [h('span', null, signed ? '−' : '0'), scaleBar(s, signed ? 'sign' : 'weight', both), h('span', null, signed ? '+' : '1'),
       s.tab === 'matrix' && named && h('span', null, named)],
+    both && [h('span', { class: 'second' }, '−1'), scaleBar(s, 'sign', true), h('span', null, '+1')],
     s.tab !== 'lines' && !strips && key !== 'scores' && [h('span', { class: 'hx', 'aria-hidden': 'true' }), h('span', null, 'hidden')]);
 }
 
@@ -127,7 +134,7 @@ export function head(s: State, a: Actions): Node_[] {
     : isPooled(s) ? [long(s, a)]
     : s.tab === 'steps' && !s.over ? steps(s, a)
     : [s.tab === 'lines' ? lines(s, a) : matrixTab(s, a)];
-  return [...heading(s, a), banner(s) ?? h('div', { class: 'no-bar' }), tabBar(s, a),
+  return [...heading(s, a), banner(s) ?? h('div', { class: 'no-bar' }), whatIfBar(s, a) ?? h('div', { class: 'no-bar' }), tabBar(s, a),
     h('div', { class: 'view', id: 'view', role: 'tabpanel', 'aria-labelledby': `tab-${s.tab}` }, shown,
       h('span', { class: 'grow' }), s.tab === 'steps' && isRecorded(s) ? h('div', null) : legend(s)),
     popover(s, a) ?? h('div', null)];

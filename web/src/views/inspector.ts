@@ -4,10 +4,11 @@ import { drawRows } from '../canvas.ts';
 import { barColour, css, signColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { number, percent1 } from '../format.ts';
-import { choice, headIndex, ranked, rowOf, spread } from '../select.ts';
+import { choice, headIndex, isOff, ranked, rowOf, spread, switchedRun, visible } from '../select.ts';
 import { isDark, isFull, isPhone, isRecorded, type State } from '../state.ts';
 import { chipText, nameOf, nextName, textOf } from '../tokens.ts';
 import { icon } from './icons.ts';
+import { nextRows, offSays, whatIfBlock } from './whatif.ts';
 
 // A token with its index below the line; `kind` colours it: q looks, k is looked at.
 export function tokenName(s: State, place: number, kind: 'q' | 'k' | ''): Node_ {
@@ -21,7 +22,12 @@ export function spoken(s: State): string {
   const { query, key } = choice(s);
   const { tokens } = s.run;
   return `'${chipText(tokens[query]!, query)}' looks at '${chipText(tokens[key]!, key)}', ` +
-    `${number(rowOf(s, query)[key]!)}, rank ${ranked(s, query).indexOf(key) + 1} of ${query + 1}`;
+    `${number(rowOf(s, query)[key]!)}, rank ${ranked(s, query).indexOf(key) + 1} of ${visibleCount(s, query)}`;
+}
+
+function visibleCount(s: State, query: number): number {
+  const { first, end } = visible(s, query);
+  return end - first;
 }
 
 function caption(s: State, query: number): Node_ {
@@ -37,7 +43,8 @@ function caption(s: State, query: number): Node_ {
 
 function saying(s: State, a: Actions): Node_ {
   const { query, key } = choice(s);
-  const { tokens, predictions } = s.run!;
+  const { tokens } = s.run!;
+  const { predictions } = switchedRun(s) ?? s.run!;
   const first = ranked(s, query)[0] === key;
   const next = predictions[0];
   const agrees = query === tokens.length - 1 && next &&
@@ -46,17 +53,20 @@ function saying(s: State, a: Actions): Node_ {
     h('div', null, caption(s, query),
       h('p', { class: 'big', id: 'looks' }, tokenName(s, query, 'q'), ` looks ${first ? 'most ' : ''}at `,
         query === key ? 'itself' : tokenName(s, key, 'k')),
-      agrees ? h('p', { class: 'sub hit' }, `and the model predicts “${chipText(tokens[key]!, key)}” next`) : null),
+      isOff(s) ? h('p', { class: 'sub', id: 'is-off' }, offSays[s.switches.offMeans]) : agrees ? h('p', { class: 'sub hit' }, `and the model predicts “${chipText(tokens[key]!, key)}” next`) : null),
     h('div', { class: 'step2' },
       h('button', { 'aria-label': 'Token before', onclick: () => a.moveToken(-1, 0) }, '‹'),
       h('button', { 'aria-label': 'Token after', onclick: () => a.moveToken(1, 0) }, '›')));
 }
 
+// An open fold takes the room of some keys, of their sum and of the least likely next tokens.
+const isOpen = (s: State) => s.neuron && !isPhone(s) && hasNeuron(s);
+
 function keys(s: State, a: Actions): Node_[] {
   const { query, key } = choice(s);
   const row = rowOf(s, query);
   const order = ranked(s, query);
-  const top = order.slice(0, s.neuron && !isPhone(s) && !s.over ? 3 : 5);
+  const top = order.slice(0, (s.whatIf && !isPhone(s)) || isOpen(s) ? 3 : 5);
   if (!top.includes(key)) top[top.length - 1] = key;
   const rest = order.filter((j) => !top.includes(j));
   const full = s.over !== null || isFull(s, headIndex(s)) || query === s.run!.tokens.length - 1;
@@ -68,11 +78,11 @@ function keys(s: State, a: Actions): Node_[] {
     h('span', { class: 'tr', 'aria-hidden': 'true' },
       h('i', { style: { width: `${row[j]! * 100}%`, background: css(barColour(row[j]!, isDark(s))) } })),
     h('span', { class: 'v', title: String(row[j]!) }, number(row[j]!)));
-  const sums = s.over !== 'max';
+  const sums = s.over !== 'max' && !isOpen(s) && !(s.whatIf && !isPhone(s));
   return [
     h('div', { class: 'rows', id: 'keys' }, top.map(bar)),
     h('p', { class: 'sum' }, sums && rest.length > 0 ? `${rest.length} more share ${number(shared)}. ` : '',
-      sums && full ? `Spread over ${spread(row, query + 1).toFixed(1)} of ${query + 1}.`
+      sums && full ? `Spread over ${spread(row).toFixed(1)} of ${visibleCount(s, query)}.`
       : full ? '' : `Of this head the map and the ${s.data.recorded!.strongest} strongest keys of every token were kept.`),
   ];
 }
@@ -84,8 +94,17 @@ function strip(s: State, name: string, values: Float32Array, kind: string): Node
         { width: 226, height: 14 }, (share) => signColour(share / 1.3, isDark(s))) })];
 }
 
+// How the chosen head is switched, where its q and k are still those of the trained model.
+function switchedHere(s: State): { changed: boolean; scaled: boolean; temperature: number } {
+  const heads = switchedRun(s)?.heads ?? [];
+  const own = heads.find((head) => head.layer === s.layer && head.head === s.head);
+  return { changed: heads.some((head) => head.layer < s.layer), scaled: own?.scaled ?? true, temperature: own?.temperature ?? 1 };
+}
+
+const hasNeuron = (s: State) => !s.over && isFull(s, headIndex(s)) && !switchedHere(s).changed && !isOff(s);
+
 function neuron(s: State, a: Actions): Node_ | null {
-  if (s.over || !isFull(s, headIndex(s))) return null;
+  if (!hasNeuron(s)) return null;
   const { query, key } = choice(s);
   const weight = rowOf(s, query)[key]!;
   const summary = h('button', { class: 'fold', 'aria-expanded': String(s.neuron), id: 'neuron',
@@ -95,14 +114,14 @@ function neuron(s: State, a: Actions): Node_ | null {
     const { pair } = s;
     const here = pair && pair.layer === s.layer && pair.head === s.head && pair.query === query && pair.key === key;
     if (!here) return h('div', { class: 'fd' }, summary, h('p', { class: 'note' }, 'Working it out…'));
-    return h('div', { class: 'fd' }, summary, ...workedOut(s, pair.q, pair.k, dot(pair.q, pair.k)));
+    return h('div', { class: 'fd open' }, summary, ...workedOut(s, pair.q, pair.k, dot(pair.q, pair.k)));
   }
   if (!s.steps) return h('div', { class: 'fd' }, summary, h('p', { class: 'note' }, 'Working it out…'));
   const of = (name: string, i: number) => {
     const found = s.steps!.steps.find((each) => each.key === name)!;
     return found.values.subarray(i * found.head_shape[1]!, (i + 1) * found.head_shape[1]!);
   };
-  return h('div', { class: 'fd' }, summary,
+  return h('div', { class: 'fd open' }, summary,
     ...workedOut(s, of('q_heads', query), of('k_heads', key), of('scores', query)[key]!));
 }
 
@@ -113,7 +132,9 @@ function workedOut(s: State, q: Float32Array, k: Float32Array, raw: number): Nod
   const { query, key } = choice(s);
   const weight = rowOf(s, query)[key]!;
   const products = q.map((v, n) => v * k[n]!);
-  const scaled = raw / Math.sqrt(s.sizes!.head_dim);
+  const how = switchedHere(s);
+  const scaled = raw / (how.scaled ? Math.sqrt(s.sizes!.head_dim) : 1) / how.temperature;
+  const divided = [how.scaled && `÷ √${s.sizes!.head_dim}`, how.temperature !== 1 && `÷ ${how.temperature}`].filter(Boolean).join(' ');
   const order = [...products.keys()].sort((x, y) => Math.abs(products[y]!) - Math.abs(products[x]!));
   const rank = ranked(s, query).indexOf(key) + 1;
   return [
@@ -123,16 +144,20 @@ function workedOut(s: State, q: Float32Array, k: Float32Array, raw: number): Nod
         order.map((n) => h('tr', null, h('td', null, n), [q, k, products].map((x) => h('td', { title: String(x[n]!) }, number(x[n]!))))))),
     h('dl', { class: 'kv', id: 'sums' },
       h('dt', null, 'sum of q × k'), h('dd', null, number(raw)),
-      h('dt', null, `÷ √${s.sizes!.head_dim}`), h('dd', null, number(scaled)),
-      h('dt', null, `after softmax, rank ${rank} of ${query + 1}`), h('dd', null, h('b', null, number(weight)))),
+      h('dt', null, divided || 'not scaled'), h('dd', null, number(scaled)),
+      h('dt', null, `after softmax, rank ${rank} of ${visibleCount(s, query)}`), h('dd', null, h('b', null, number(weight)))),
   ];
 }
 
 function next(s: State): Node_ {
-  return h('div', { class: 'blk' }, h('h2', { class: 'sec' }, 'Next token'),
-    h('div', { class: 'rows', id: 'next' }, s.run!.predictions.map((p) =>
+  const { rows, differs } = nextRows(s);
+  const shown = isOpen(s) ? 3 : s.whatIf && !isPhone(s) ? 4 : 5;
+  return h('div', { class: 'blk' }, h('h2', { class: 'sec' }, 'Next token', differs && [h('span', { class: 'grow' }), h('span', { class: 'mark' }, 'mark: as trained')]),
+    h('div', { class: 'rows', id: 'next' }, rows.slice(0, shown).map((p) =>
       h('div', { class: 'rowb' }, h('span', null, nextName(p)),
-        h('span', { class: 'tr', 'aria-hidden': 'true' }, h('i', { class: 'plain', style: { width: `${p.probability * 100}%` } })),
+        h('span', { class: 'tr', 'aria-hidden': 'true' },
+          h('i', { class: differs ? 'differs' : 'plain', style: { width: `${p.probability * 100}%` } }),
+          p.trained !== null && h('s', { style: { width: `${p.trained * 100}%` } })),
         h('span', { class: 'v', title: String(p.probability) }, percent1(p.probability))))));
 }
 
@@ -140,6 +165,6 @@ export function inspector(s: State, a: Actions): Node_[] {
   if (!s.run || !s.sizes) return [];
   return [
     h('button', { class: 'grab', 'aria-label': 'More or less', 'aria-expanded': String(s.sheet), onclick: () => a.toggleSheet() }),
-    saying(s, a), ...keys(s, a), neuron(s, a) ?? h('div', null), next(s),
+    saying(s, a), ...keys(s, a), neuron(s, a) ?? h('div', null), whatIfBlock(s, a), next(s),
   ];
 }

@@ -2,7 +2,7 @@
 import type { Actions } from '../actions.ts';
 import { cividis, css } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
-import { choice, shownWeights } from '../select.ts';
+import { choice, isOff, shownWeights, visible } from '../select.ts';
 import { isDark, isPhone, type State } from '../state.ts';
 import { nameOf } from '../tokens.ts';
 
@@ -33,7 +33,8 @@ function curves(s: State, p: Place, i: number): Node_ {
   const chosen = i === choice(s).query;
   const half = (p.left + p.right) / 2;
   const paths: Node_[] = [];
-  for (let j = 0; j <= i; ++j) {
+  const { first, end } = visible(s, i);
+  for (let j = first; j < end; ++j) {
     const w = weights[i * count + j]!;
     if (w < drawnFrom) continue;
     const colour = css(isDark(s) ? cividis(0.25 + 0.75 * w) : cividis(Math.max(0, 0.72 - 0.72 * w)));
@@ -54,7 +55,7 @@ export function lines(s: State, a: Actions): Node_ {
   const weights = shownWeights(s);
   const looks = tokens.map((_, j) => {
     let sum = 0;
-    for (let i = j; i < count; ++i) sum += weights[i * count + j]!;
+    for (let i = 0; i < count; ++i) sum += weights[i * count + j]!; // 0 where it is hidden
     return sum;
   });
   const most = Math.max(...looks);
@@ -79,7 +80,7 @@ export function lines(s: State, a: Actions): Node_ {
   };
   return h('div', { class: 'lines-scroll' },
     h('svg', {
-      class: `ln${isolated ? ' iso' : ''}`, width: p.width, height: topHeight + count * p.rowHeight, role: 'img',
+      class: `ln${isolated ? ' iso' : ''}${isOff(s) ? ' faded' : ''}`, width: p.width, height: topHeight + count * p.rowHeight, role: 'img',
       id: 'lines', 'aria-label': `Lines from each token to what it looks at, layer ${s.layer} head ${s.head}`,
       onpointermove: (e: PointerEvent) => e.pointerType !== 'touch' && a.hover(at(e)),
       onpointerleave: () => a.hover(null),

@@ -13,9 +13,20 @@ export interface MatrixOptions {
   colour: (value: number, row: number) => Rgb;
   cell: number;
   causal: boolean; // false: the future is shown too, as before the mask
+  visible?: (row: number) => { first: number; end: number }; // the keys that are shown, where not so
+  faded?: boolean; // of a head that passes nothing on
+  side?: RowBars;
   labelWidth: number;
   numbers?: boolean;
   outlined?: (i: number, j: number) => boolean;
+}
+
+// A number for each row, drawn beside it.
+export interface RowBars {
+  width: number; // of bars and numbers
+  title: string;
+  unit: string;
+  values: ArrayLike<number>;
 }
 
 const topHeight = 54;
@@ -29,6 +40,10 @@ export function cellSize(s: State, room: { width: number; height: number }, most
   return size >= 4 ? Math.floor(size * 2) / 2 : size;
 }
 
+function keysOf(s: State, o: MatrixOptions, i: number): { first: number; end: number } {
+  return o.visible?.(i) ?? { first: 0, end: o.causal ? i + 1 : s.run!.tokens.length };
+}
+
 function drawCells(canvas: HTMLCanvasElement, s: State, o: MatrixOptions): void {
   const count = s.run!.tokens.length;
   const side = count * o.cell;
@@ -36,15 +51,17 @@ function drawCells(canvas: HTMLCanvasElement, s: State, o: MatrixOptions): void 
   const isolated = s.hover !== null || s.lock !== null;
   const { query } = choice(s);
   const colours = getComputedStyle(canvas);
-  if (o.causal) {
+  if (o.causal || o.visible) {
     to.fillStyle = hatch(to, colours.getPropertyValue('--hatch'));
     for (let i = 0; i < count; ++i) {
+      const { first, end } = keysOf(s, o, i);
       to.globalAlpha = isolated && i !== query ? 0.38 : 1;
-      to.fillRect((i + 1) * o.cell, i * o.cell, side - (i + 1) * o.cell, o.cell);
+      to.fillRect(0, i * o.cell, first * o.cell, o.cell);
+      to.fillRect(end * o.cell, i * o.cell, side - end * o.cell, o.cell);
     }
     to.globalAlpha = 1;
   }
-  if (o.cell < 4 && o.causal) return drawSmall(to, count, side, o);
+  if (o.cell < 4 && o.causal && !o.visible) return drawSmall(to, count, side, o);
   const gap = o.cell >= 14 ? 1 : o.cell >= 9 ? 0.5 : 0;
   const radius = o.cell >= 14 ? 2.5 : o.cell >= 9 ? 1 : 0;
   to.textAlign = 'center';
@@ -52,8 +69,8 @@ function drawCells(canvas: HTMLCanvasElement, s: State, o: MatrixOptions): void 
   to.font = `${o.cell > 40 ? 13 : 11}px ${colours.fontFamily}`;
   for (let i = 0; i < count; ++i) {
     to.globalAlpha = isolated && i !== query ? 0.38 : 1;
-    const end = o.causal ? i + 1 : count;
-    for (let j = 0; j < end; ++j) {
+    const { first, end } = keysOf(s, o, i);
+    for (let j = first; j < end; ++j) {
       const value = o.values[i * count + j]!;
       const colour = o.colour(value, i);
       to.fillStyle = css(colour);
@@ -143,15 +160,33 @@ function spokenRow(s: State, o: MatrixOptions): Node_ {
   const { query, key } = choice(s);
   const { tokens } = s.run!;
   const count = tokens.length;
-  const cells = Array.from({ length: o.causal ? query + 1 : count }, (_, j) =>
+  const { first, end } = keysOf(s, o, query);
+  const cells = Array.from({ length: end - first }, (_, n) => first + n).map((j) =>
     h('span', { role: 'gridcell', id: `cell-${j}`, 'aria-colindex': j + 1, 'aria-selected': String(j === key) },
       `${nameOf(tokens[query]!, query)} → ${nameOf(tokens[j]!, j)} ${number(o.values[query * count + j]!)}`));
   return h('div', { class: 'sr', role: 'row', 'aria-rowindex': query + 1 }, cells);
 }
 
+function rowBars(o: MatrixOptions, count: number): Node_[] {
+  if (!o.side) return [];
+  const { width: sideWidth, title, unit, values } = o.side;
+  const x = o.labelWidth + count * o.cell + 16;
+  const most = Math.max(...Array.from(values), 0.001);
+  const room = sideWidth - 16 - 36;
+  const bars = Array.from(values, (value, i) => {
+    const width = Math.max(1, (room * value) / most);
+    const y = topHeight + (i + 0.5) * o.cell;
+    return [h('rect', { class: 'moved', x, y: y - Math.min(4, o.cell / 2), width, height: Math.min(8, o.cell), rx: 2 }),
+            o.cell >= readable && h('text', { class: 'idx', x: x + width + 6, y: y + 4 }, value.toFixed(2))];
+  });
+  return [h('text', { class: 'strong', x, y: topHeight - 22 }, title), h('text', { class: 'idx', x, y: topHeight - 7 }, unit),
+          ...bars.flat().filter((bar): bar is Node_ => bar !== false)];
+}
+
 export function matrix(s: State, a: Actions, o: MatrixOptions): Node_ {
   const count = s.run!.tokens.length;
   const side = count * o.cell;
+  const width = o.labelWidth + side + (o.side?.width ?? 0);
   const at = (e: PointerEvent | MouseEvent) => {
     const box = (e.currentTarget as HTMLElement).getBoundingClientRect();
     const i = Math.floor((e.clientY - box.top - topHeight) / o.cell);
@@ -164,7 +199,7 @@ export function matrix(s: State, a: Actions, o: MatrixOptions): Node_ {
     'aria-activedescendant': `cell-${key}`,
     'aria-label': `${s.over ? `Layer ${s.layer}` : `Layer ${s.layer} head ${s.head}`}: ` +
       'row is the query, column the key. Arrows move, Enter locks.',
-    style: { width: `${o.labelWidth + side}px`, height: `${topHeight + side}px` },
+    style: { width: `${width}px`, height: `${topHeight + side}px` },
     onpointermove: (e: PointerEvent) => e.pointerType !== 'touch' && a.hover(at(e)),
     onpointerleave: () => a.hover(null),
     onclick: (e: MouseEvent) => {
@@ -172,11 +207,11 @@ export function matrix(s: State, a: Actions, o: MatrixOptions): Node_ {
       if (cell) a.openCell(cell);
     },
   },
-  h('canvas', { 'aria-hidden': 'true',
+  h('canvas', { 'aria-hidden': 'true', class: o.faded ? 'faded' : '',
                 style: { left: `${o.labelWidth}px`, top: `${topHeight}px`, width: `${side}px`, height: `${side}px` },
                 after: (canvas: HTMLCanvasElement) => drawCells(canvas, s, o) }),
-  h('svg', { 'aria-hidden': 'true', width: o.labelWidth + side, height: topHeight + side },
-    rowLabels(s, o), columnLabels(s, o),
+  h('svg', { 'aria-hidden': 'true', width, height: topHeight + side },
+    rowLabels(s, o), columnLabels(s, o), rowBars(o, count),
     h('text', { class: 'idx', x: o.labelWidth - 6, y: topHeight - 21, 'text-anchor': 'end' }, 'looks at →'),
     h('text', { class: 'idx', x: o.labelWidth - 6, y: topHeight - 6, 'text-anchor': 'end' }, 'token ↓'),
     frames(s, o)),

@@ -3,7 +3,7 @@ import type { Actions } from '../actions.ts';
 import { css, textOn, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { percent, score, short } from '../format.ts';
-import { choice, rowOf } from '../select.ts';
+import { choice, rowOf, sees, switchedRun } from '../select.ts';
 import { isDark, type State } from '../state.ts';
 import { beginsWord, chipText, nextName, textOf } from '../tokens.ts';
 
@@ -23,12 +23,12 @@ function chip(s: State, a: Actions, n: number): Node_ {
   const run = s.run!;
   const { query, key } = choice(s);
   const weight = rowOf(s, query)[n]!;
-  const looked = n < query && weight >= visibleFrom;
+  const looked = n !== query && sees(s, query, n) && weight >= visibleFrom;
   const text = chipText(run.tokens[n]!, n);
   const colour = weightColour(weight, isDark(s));
   const style: Record<string, string> = looked ? { background: css(colour), color: textOn(colour) } : {};
   const classes = ['chip', n === query && 'on', n === key && n !== query && 'key',
-                   n === 0 && text === 'begin' && 'begin', n > query && 'future',
+                   n === 0 && text === 'begin' && 'begin', n !== query && !sees(s, query, n) && 'future',
                    !beginsWord(run.tokens, n) && 'joined',
                    n + 1 < run.tokens.length && !beginsWord(run.tokens, n + 1) && 'joins'];
   const below = looked && weight >= numberFrom
@@ -44,9 +44,10 @@ function chip(s: State, a: Actions, n: number): Node_ {
 }
 
 function nextChip(s: State): Node_ | null {
-  const next = s.run!.predictions[0];
+  const switched = switchedRun(s);
+  const next = (switched ?? s.run!).predictions[0];
   if (!next) return null;
-  return h('span', { class: 'chip next', title: `The model’s next token, id ${next.id}` },
+  return h('span', { class: switched ? 'chip next differs' : 'chip next', title: `The model’s next token, id ${next.id}` },
            h('b', null, nextName(next)), h('i', null, `${percent(next.probability)} next`));
 }
 
@@ -63,9 +64,8 @@ function drawArcs(svg: SVGSVGElement, s: State): void {
   const tops = [...places.values()].map((p) => p.top);
   if (!from || s.windowWidth <= 900 || Math.max(...tops) - Math.min(...tops) > 4) return;
   const row = rowOf(s, query);
-  for (let n = 0; n < query; ++n) {
-    const to = places.get(n);
-    if (!to || row[n]! < arcFrom) continue;
+  for (const [n, to] of places) {
+    if (n === query || row[n]! < arcFrom || !sees(s, query, n)) continue;
     const [x0, x1] = [from.left + from.width / 2 - box.left, to.left + to.width / 2 - box.left];
     const y = from.top - box.top - 2;
     const height = 1.28 * Math.min(34, 10 + Math.abs(x0 - x1) * 0.07);

@@ -1,0 +1,83 @@
+// Asks the engine for what the switches need: the run under them, and what heads do that are shown
+// by their effect.
+import type { Client } from './engine/client.ts';
+import type { SwitchingAnswer } from './engine/switching.ts';
+import { headIndex } from './select.ts';
+import type { Effects, State, Store } from './state.ts';
+import { headSwitches, isSwitched } from './switches.ts';
+
+const restsFor = 60; // ms: while keys follow each other no effect is measured
+
+const emptyEffects = (s: State): Effects => ({ run: s.run!, off: s.switches.offMeans, changes: [] });
+
+// Of this run, and of what off means now.
+export function effectsOf(s: State): Effects {
+  const known = s.effects;
+  return known && known.run === s.run && known.off === s.switches.offMeans ? known : emptyEffects(s);
+}
+
+// The chosen head first.
+export function missingEffects(s: State): number[] {
+  if (!s.run || !s.sizes || s.run.predictions.length === 0) return [];
+  const { changes } = effectsOf(s);
+  const chosen = s.over ? [] : [headIndex(s)];
+  const rest = s.grid === 'effect' ? s.run.heads.map((_, index) => index).filter((index) => !chosen.includes(index)) : [];
+  return [...chosen, ...rest].filter((index) => changes[index] === undefined);
+}
+
+// Another text is on its way, which will be asked about in turn.
+const isRunning = (s: State) => s.run!.text !== s.text && !s.error;
+
+const nameOf = (s: State) => JSON.stringify([headSwitches(s), s.layer]);
+
+// Is what is shown what the switches say?
+export function isAnswered(s: State): boolean {
+  if (!s.run || !s.sizes || s.error) return true;
+  const shown = s.switched;
+  const same = shown !== null && shown.run === s.run && JSON.stringify([shown.heads, shown.layer]) === nameOf(s);
+  return (!isSwitched(s) || same) && missingEffects(s).length === 0;
+}
+
+export function switchAsking(store: Store, client: Client) {
+  let [switchedId, switchedName, effectsId, effectsName, timer] = [0, '', 0, '', 0];
+
+  function askForSwitched(s: State, newText: boolean): void {
+    if (!s.run || !isSwitched(s) || isRunning(s)) return;
+    const name = nameOf(s);
+    if (name === switchedName && !newText) return;
+    switchedName = name;
+    switchedId = client.ask({ kind: 'switched', heads: headSwitches(s), layer: s.layer });
+  }
+
+  function askForEffects(): void {
+    const s = store.state;
+    const heads = !s.run || isRunning(s) ? [] : missingEffects(s);
+    const name = `${s.switches.offMeans} ${heads}`;
+    if (heads.length === 0 || name === effectsName) return;
+    effectsName = name;
+    effectsId = client.ask({ kind: 'effects', heads, off: s.switches.offMeans });
+  }
+
+  store.subscribe((now, before) => {
+    const newText = now.run !== before.run;
+    if (newText) [switchedId, switchedName, effectsId, effectsName] = [0, '', 0, ''];
+    askForSwitched(now, newText);
+    if (!newText && now.layer === before.layer && now.head === before.head && now.over === before.over &&
+        now.grid === before.grid && now.switches.offMeans === before.switches.offMeans) return;
+    clearTimeout(timer);
+    timer = window.setTimeout(askForEffects, restsFor);
+  });
+
+  return (answer: SwitchingAnswer): void => {
+    const { run } = store.state;
+    if (!run) return;
+    if (answer.kind === 'switched') {
+      if (answer.id === switchedId) store.update({ switched: { ...answer.switched, run, heads: answer.heads } });
+    } else if (answer.id === effectsId) {
+      const effects = effectsOf(store.state);
+      const changes = [...effects.changes];
+      changes[answer.index] = Math.log(answer.probability) - Math.log(run.predictions[0]!.probability);
+      store.update({ effects: { ...effects, changes } });
+    }
+  };
+}
