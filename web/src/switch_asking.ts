@@ -4,7 +4,7 @@ import type { Client } from './engine/client.ts';
 import type { SwitchingAnswer } from './engine/switching.ts';
 import { headIndex } from './select.ts';
 import type { Effects, State, Store } from './state.ts';
-import { headSwitches, isSwitched } from './switches.ts';
+import { canSwitch, headSwitches, isSwitched } from './switches.ts';
 
 const restsFor = 60; // ms: while keys follow each other no effect is measured
 
@@ -18,7 +18,7 @@ export function effectsOf(s: State): Effects {
 
 // The chosen head first.
 export function missingEffects(s: State): number[] {
-  if (!s.run || !s.sizes || s.run.predictions.length === 0) return [];
+  if (!s.run || !s.sizes || !canSwitch(s) || s.run.predictions.length === 0) return [];
   const { changes } = effectsOf(s);
   const chosen = s.over ? [] : [headIndex(s)];
   const rest = s.grid === 'effect' ? s.run.heads.map((_, index) => index).filter((index) => !chosen.includes(index)) : [];

@@ -66,10 +66,13 @@ export function scopeIndices(s: State): number[] {
 
 const attendsOtherwise = (w: Switches) => !w.scaled || w.mask !== 'causal' || w.temperature !== 1;
 
+// A page that keeps one text has no model to run it again.
+export const canSwitch = (s: State) => s.data.recorded === undefined;
+
 export const bentIndices = (s: State) =>
   attendsOtherwise(s.switches) ? indicesOf(s.switches.heads, s.sizes!) : [];
 export const offIndices = (s: State) => indicesOf(s.switches.off, s.sizes!);
-export const isSwitched = (s: State) => s.sizes !== null && bentIndices(s).length + offIndices(s).length > 0;
+export const isSwitched = (s: State) => s.sizes !== null && canSwitch(s) && bentIndices(s).length + offIndices(s).length > 0;
 
 // What the engine is told.
 export function headSwitches(s: State): HeadSwitch[] {

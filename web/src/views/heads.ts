@@ -7,7 +7,7 @@ import { score } from '../format.ts';
 import { thumbnailWeights } from '../select.ts';
 import { isDark, type State } from '../state.ts';
 import { effectsOf } from '../switch_asking.ts';
-import { bentIndices, isSwitched, offIndices } from '../switches.ts';
+import { bentIndices, canSwitch, isSwitched, offIndices } from '../switches.ts';
 import { drawTile, tileImage, tileOf } from '../tiles.ts';
 import type { Head, Run } from '../types.ts';
 import { does, labels, letter } from '../words.ts';
@@ -131,7 +131,7 @@ export function heads(s: State, a: Actions): Node_[] {
   return [
     h('div', { class: 'sec' }, h('span', { class: 'tt' }, `${num_layers} layers × ${num_heads} heads`),
       h('span', { class: 'seg lay', role: 'group', 'aria-label': 'Layer' }, layers), h('span', { class: 'grow' }),
-      h('span', { class: 'seg', role: 'group', 'aria-label': 'Heads show' }, (['patterns', 'effect'] as const).map((grid) =>
+      canSwitch(s) && h('span', { class: 'seg', role: 'group', 'aria-label': 'Heads show' }, (['patterns', 'effect'] as const).map((grid) =>
         h('button', { id: `grid-${grid}`, 'aria-pressed': String(s.grid === grid), onclick: () => a.setGrid(grid) },
           grid === 'effect' ? 'Effect' : 'Patterns')))),
     h('div', { class: 'hg', style: { '--heads': String(Math.min(num_heads, 8)) } },

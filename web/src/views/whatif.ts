@@ -5,7 +5,7 @@ import { percent1 } from '../format.ts';
 import { headIndex, switchedRun } from '../select.ts';
 import type { State } from '../state.ts';
 import { effectsOf } from '../switch_asking.ts';
-import { bentIndices, isSwitched, offIndices, questions, scopeIndices } from '../switches.ts';
+import { bentIndices, canSwitch, isSwitched, offIndices, questions, scopeIndices } from '../switches.ts';
 import { nextName } from '../tokens.ts';
 import type { OffMeans, Prediction, Token } from '../types.ts';
 import { signed } from './whatif_maps.ts';
@@ -20,7 +20,7 @@ export const quoted = (token: Token) => {
 export function effectLine(s: State): Node_ {
   const next = s.run!.predictions[0];
   const change = s.over ? undefined : effectsOf(s).changes[headIndex(s)];
-  if (!next || s.over) return h('p', { class: 'sub', id: 'effect' });
+  if (!next || s.over || !canSwitch(s)) return h('p', { class: 'sub', id: 'effect' });
   const means = { zero: 'Without it', mean: 'With its mean instead', even: 'With an even look instead' }[s.switches.offMeans];
   if (change === undefined) return h('p', { class: 'sub', id: 'effect' }, `${means}: …`);
   return h('p', { class: 'sub', id: 'effect' }, `${means}: ln P(${quoted(next)}) `, h('b', { title: String(change) }, changed(change)),
@@ -75,6 +75,10 @@ function options(s: State, a: Actions, bent: boolean): Node_ {
 }
 
 export function whatIfBlock(s: State, a: Actions): Node_ {
+  if (!canSwitch(s)) {
+    return h('div', { class: 'blk' }, h('h2', { class: 'sec' }, 'What if'),
+             h('p', { class: 'note' }, 'This needs the model, and the page keeps one text of it.'));
+  }
   const w = s.switches;
   const scope = scopeIndices(s);
   const [bentHeads, offHeads] = [bentIndices(s), offIndices(s)];
