@@ -4,10 +4,13 @@
 #include <vector>
 
 #include "cephalo/core/format.h"
+#include "cephalo/io/file.h"
+#include "cephalo/io/npy.h"
 #include "cephalo/text/piece_text.h"
 #include "cephalo/view/head_picture.h"
 #include "cephalo/view/look_json.h"
 #include "cli/look_effects.h"
+#include "cli/look_numbers.h"
 #include "cli/look_views.h"
 #include "cli/model_flags.h"
 #include "cli/model_text.h"
@@ -24,7 +27,7 @@ namespace {
 
 struct Flags {
   TextInput input;
-  std::string layer, head, token, png, svg, html;
+  std::string layer, head, token, png, svg, html, csv, npy;
   std::string seed = "123", top = "5", threads = "0";
   ModelFlags model;
   bool all = false, json = false, force = false, no_begin = false;
@@ -53,8 +56,8 @@ Selection selection_of(const Flags& flags, const GptOptions& model) {
   return chosen;
 }
 
-void check_picture(const char* flag, const std::string& path, const char* ending,
-                   const Flags& flags) {
+void check_output(const char* flag, const std::string& path, const char* ending,
+                  const Flags& flags) {
   if (path.empty()) return;
   if (!flags.token.empty()) {
     throw UsageError(format_text("{}: shows heads, not one token; omit --token", flag));
@@ -69,11 +72,18 @@ void check_flags(const Flags& flags) {
   if (!flags.token.empty() && !flags.head.empty()) {
     throw UsageError("--token: shows its row in every head; omit --head");
   }
-  check_picture("--png", flags.png, ".png", flags);
-  check_picture("--svg", flags.svg, ".svg", flags);
-  check_picture("--html", flags.html, ".html", flags);
+  check_output("--png", flags.png, ".png", flags);
+  check_output("--svg", flags.svg, ".svg", flags);
+  check_output("--html", flags.html, ".html", flags);
+  check_output("--csv", flags.csv, ".csv", flags);
+  check_output("--npy", flags.npy, ".npy", flags);
   if (!flags.html.empty() && (!flags.layer.empty() || !flags.maps.plain())) {
     throw UsageError("--html: shows every head, and all maps; omit what chooses among them");
+  }
+  for (const auto& [flag, path] : {std::pair{"--csv", &flags.csv}, {"--npy", &flags.npy}}) {
+    if (!path->empty() && flags.head.empty()) {
+      throw UsageError(format_text("{}: writes one head; say which by --layer and --head", flag));
+    }
   }
   flags.recording.options();
 }
@@ -92,6 +102,30 @@ void save_pictures(const Flags& flags, const LookReport& report, const Selection
   if (!flags.svg.empty()) save_picture(flags.svg, picture.svg(), picture, flags.force);
 }
 
+void save_numbers(const Flags& flags, const LookReport& report, const HeadPlace& place) {
+  const auto tokens = std::ssize(report.tokens);
+  const auto said = [&](const std::string& path) {
+    print(format_text("{}: {} x {} weights\n", printable(path), tokens, tokens));
+  };
+  if (!flags.csv.empty()) {
+    write_file(flags.csv, weights_csv(report, place), flags.force);
+    said(flags.csv);
+  }
+  if (!flags.npy.empty()) {
+    write_npy(flags.npy, weights_array(report, place), flags.force);
+    said(flags.npy);
+  }
+}
+
+// What is asked for as a file; false: nothing.
+bool save_files(const Flags& flags, const LookReport& report, const Selection& chosen) {
+  const bool picture = !flags.png.empty() || !flags.svg.empty();
+  const bool numbers = !flags.csv.empty() || !flags.npy.empty();
+  if (picture) save_pictures(flags, report, chosen);
+  if (numbers) save_numbers(flags, report, {*chosen.layer, *chosen.head});
+  return picture || numbers;
+}
+
 // Heads whose weights belong into the JSON.
 std::vector<HeadPlace> places_of(const Flags& flags, const LookReport& report,
                                  const Selection& chosen) {
@@ -108,7 +142,8 @@ std::vector<HeadPlace> places_of(const Flags& flags, const LookReport& report,
 void check_effects(const Flags& flags) {
   const std::pair<const char*, bool> others[] = {
       {"--layer", !flags.layer.empty()},  {"--token", !flags.token.empty()},
-      {"--html", !flags.html.empty()},    {"--all", flags.all},
+      {"--html", !flags.html.empty()},    {"--csv", !flags.csv.empty()},
+      {"--npy", !flags.npy.empty()},      {"--all", flags.all},
       {"--no-sink", flags.maps.no_first}, {"--value-weighted", flags.maps.value_weighted}};
   for (const auto& [flag, given] : others) {
     if (given) {
@@ -145,8 +180,8 @@ void look(const Flags& flags) {
                             .maps = flags.maps};
   if (flags.effects.given()) return show_effects(flags, model, text, options);
   const LookReport report = look_at(look_model(model), text, options);
-  if (!flags.png.empty() || !flags.svg.empty()) return save_pictures(flags, report, chosen);
   if (!flags.html.empty()) return flags.recording.write(report, flags.html, flags.force);
+  if (save_files(flags, report, chosen)) return;
   if (flags.json) return print(to_json(report, places_of(flags, report, chosen)));
   const TerminalStyle style = terminal_style();
   if (!flags.token.empty()) {
@@ -186,6 +221,8 @@ Verb add_look(Command program) {
   option("--html", flags->html, "FILE",
          "A page to open in a browser, with every head of this text");
   flags->recording.add_to(verb);
+  option("--csv", flags->csv, "FILE", "The weights of the head of --layer --head, as a table");
+  option("--npy", flags->npy, "FILE", "The same as an array for NumPy: float32, [tokens, tokens]");
   verb.add_flag("--force", flags->force, "Replace FILE if it exists");
   verb.add_flag("--json", flags->json, "The same as JSON; --all and --layer add the weights");
   verb.add_flag("--no-begin", flags->no_begin,

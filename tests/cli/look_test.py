@@ -1,5 +1,7 @@
 """look as a person and as a script use it."""
 
+import ast
+import csv
 import json
 import math
 import os
@@ -420,6 +422,43 @@ class Png(Look):
                 self.refuses(2, f"--{kind}: '{name}' does not end in .{kind}, which is what it writes",
                              TEXT, f"--{kind}", name)
         self.assertEqual([p.name for p in self.folder.iterdir()], ["here.png"])
+
+
+class Numbers(Look):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_csv_and_npy_hold_the_weights_of_the_head(self):
+        both = self.folder / "a.csv", self.folder / "a.npy"
+        head = "--layer", "3", "--head", "1"
+        self.ok('He said "no"', *head, "--csv", both[0], "--npy", both[1])
+        report = json.loads(self.ok('He said "no"', *head, "--json"))
+        weights = next(h["weights"] for h in report["heads"] if "weights" in h)
+        tokens = len(weights)
+        header, *rows = list(csv.reader(both[0].open()))
+        self.assertEqual(header, ["query", "token", *map(str, range(tokens))])
+        self.assertEqual([row[1] for row in rows][1:3], ["He", "said"])
+        for i, row in enumerate(rows):
+            self.assertEqual([cell == "" for cell in row[2:]], [j > i for j in range(tokens)])
+            for j in range(i + 1):
+                self.assertAlmostEqual(float(row[2 + j]), weights[i][j], delta=1e-8)
+        bytes_ = both[1].read_bytes()
+        size, = struct.unpack("<H", bytes_[8:10])
+        described = ast.literal_eval(bytes_[10:10 + size].decode())
+        self.assertEqual(described, {"descr": "<f4", "fortran_order": False, "shape": (tokens, tokens)})
+        numbers = struct.unpack(f"<{tokens * tokens}f", bytes_[10 + size:])
+        for n, number in enumerate(numbers):
+            query, key = divmod(n, tokens)
+            self.assertAlmostEqual(number, weights[query][key] if key <= query else 0, delta=1e-6)
+
+    def test_C1_they_are_of_one_head(self):
+        for kind in ("csv", "npy"):
+            self.refuses(2, f"--{kind}: writes one head; say which by --layer and --head",
+                         TEXT, "--layer", "1", f"--{kind}", f"x.{kind}")
+            self.refuses(2, f"--{kind}: 'x.txt' does not end in .{kind}, which is what it writes",
+                         TEXT, "--layer", "1", "--head", "1", f"--{kind}", "x.txt")
 
 
 class Refused(Look):
