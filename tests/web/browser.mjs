@@ -30,9 +30,8 @@ export async function launch() {
 }
 export const close = () => browser.close();
 
-// A window with the page in it. Whatever it asks for or complains of is kept. refused: it is to say
-// why it cannot run.
-export async function open(path, hash = '', { refused = false, ...options } = {}) {
+// A window with a file in it. Whatever it asks for or complains of is kept.
+export async function openRaw(path, hash = '', options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(slow);
@@ -41,10 +40,17 @@ export async function open(path, hash = '', { refused = false, ...options } = {}
   page.on('console', (message) => ['error', 'warning'].includes(message.type()) && seen.complaints.push(message.text()));
   page.on('pageerror', (error) => seen.complaints.push(error.message));
   await page.goto(pathToFileURL(path).href + hash, { waitUntil: 'commit' });
+  return Object.assign(page, { seen });
+}
+
+// The same with a page of the program's, when it shows something. refused: it is to say why it
+// cannot run.
+export async function open(path, hash = '', { refused = false, ...options } = {}) {
+  const page = await openRaw(path, hash, options);
   await page.waitForFunction(() => window.cephalo?.state.run || window.cephalo?.state.error);
   assert.equal(await page.evaluate(() => window.cephalo.state.error !== null), refused);
   await settle(page);
-  return Object.assign(page, { seen });
+  return page;
 }
 
 // Until what was asked for is drawn.

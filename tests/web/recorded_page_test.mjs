@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { close, htmlOf, launch, look, measured, open, rabbit, rendererBytes, settle, state, text, within, writePage } from './browser.mjs';
+import { close, htmlOf, launch, look, measured, open, openRaw, rabbit, rendererBytes, settle, state, text, within, writePage } from './browser.mjs';
 import { require } from './bundle.mjs';
 import { longModel, nativeWeights, writeLongPage } from './long_text.mjs';
 
@@ -116,6 +116,28 @@ test('14: a long text in one line, labels of the choice alone, and the pooling i
   assert.match(await text(page, '#model'), / · 2048 tokens · 4 layers × 8 heads$/);
   assert.ok((await page.locator('#grid [role=gridcell]').count()) <= 25);
   assert.match(await text(page, '#live'), /looks at '.*', .*, rank \d+ of 1001$/);
+});
+
+test('14: why fades the cells in which nothing counts', async () => {
+  const page = await open(path, '#head=2.3&why=previous');
+  const alpha = (y, x) => page.locator('.afar').evaluate((canvas, [i, j]) =>
+    canvas.getContext('2d').getImageData(3 * j + 1, 3 * i + 1, 1, 1).data[3], [y, x]);
+  assert.equal(await alpha(100, 100), 255);
+  assert.equal(await alpha(100, 99), 255); // the first of its eight tokens looks back into it
+  assert.ok((await alpha(100, 50)) < 100);
+});
+
+test('14: it opens in the frame of a notebook, which has no address', async () => {
+  const outer = short.replace('.html', '-notebook.html');
+  const escaped = htmlOf(short).replaceAll('&', '&amp;').replaceAll('"', '&quot;');
+  writeFileSync(outer, `<!doctype html><iframe sandbox="allow-scripts" width="1200" height="700" srcdoc="${escaped}"></iframe>`);
+  const page = await openRaw(outer);
+  const frame = page.frames()[1];
+  await frame.waitForFunction(() => window.cephalo?.state.run);
+  await frame.click('[data-head="9"]');
+  await frame.waitForFunction(() => window.cephalo.state.head === 1 && window.cephalo.state.layer === 1);
+  await frame.waitForFunction(() => document.querySelector('.hd1 .nm').textContent === 'Layer 1 · Head 1');
+  assert.deepEqual(page.seen.complaints, []);
 });
 
 test('14: a recorded page says what it is, and how to make a live one', async () => {

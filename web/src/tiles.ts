@@ -1,6 +1,6 @@
 // Pooled maps: bytes of a lower triangle, each the square root of the largest weight of its cell.
 import type { Rgb } from './colour.ts';
-import type { Run } from './types.ts';
+import type { Label, Run } from './types.ts';
 
 const weightOf = Float32Array.from({ length: 256 }, (_, byte) => (byte / 255) ** 2);
 
@@ -39,6 +39,33 @@ export function tileOver(run: Run, layer: number, numHeads: number, kind: 'mean'
     });
   }
   return kind === 'max' ? out : out.map((_, n) => Math.round(255 * Math.sqrt(sums[n]!)));
+}
+
+// Pairs that a label's score counts, by walking over them: there are far fewer than pairs of tokens.
+function forCounted(run: Run, label: Label, visit: (i: number, j: number) => void): void {
+  const places = new Map<number, number[]>(); // of each id, so far
+  run.tokens.forEach(({ id }, i) => {
+    const before = places.get(id) ?? [];
+    if (i >= 1 && label === 'previous') visit(i, i - 1);
+    if (i >= 1 && label === 'current') visit(i, i);
+    if (i >= 1 && label === 'sink') visit(i, 0);
+    if (label === 'duplicate') before.forEach((j) => visit(i, j));
+    if (label === 'induction') before.forEach((j) => j + 1 < i && visit(i, j + 1));
+    places.set(id, before);
+    before.push(i);
+  });
+}
+
+const fadedTo = 56; // of 255
+
+// Cells in which nothing counts fade: they are too small for an outline.
+export function fadeOthers(picture: ImageData, run: Run, label: Label): void {
+  const { cells } = run.pooled!;
+  const counts = new Uint8Array(cells * cells);
+  forCounted(run, label, (i, j) => { counts[cellOf(run, i) * cells + cellOf(run, j)] = 1; });
+  counts.forEach((some, at) => {
+    if (!some && picture.data[at * 4 + 3]! > 0) picture.data[at * 4 + 3] = fadedTo;
+  });
 }
 
 // A colour as the four bytes of a pixel.

@@ -6,7 +6,7 @@ import { h, type Child, type Node_ } from '../dom.ts';
 import { number } from '../format.ts';
 import { choice, headIndex, ranked, rowOf } from '../select.ts';
 import { isDark, isPhone, type Block, type State } from '../state.ts';
-import { tileImage, tileOf, tileOver, tokensOf } from '../tiles.ts';
+import { fadeOthers, tileImage, tileOf, tileOver, tokensOf } from '../tiles.ts';
 import { nameOf } from '../tokens.ts';
 
 const topHeight = 54;
@@ -29,12 +29,13 @@ const drawn = new WeakMap<HTMLCanvasElement, Drawn>();
 function drawMap(canvas: HTMLCanvasElement, s: State): void {
   const run = s.run!;
   const { cells } = run.pooled!;
-  const name = `${s.layer} ${s.over ?? s.head} ${s.scale} ${isDark(s)}`;
+  const name = `${s.layer} ${s.over ?? s.head} ${s.scale} ${s.why} ${isDark(s)}`;
   const before = drawn.get(canvas);
   if (before && before.run === run && before.name === name) return;
   drawn.set(canvas, { name, run });
   const tile = s.over ? tileOver(run, s.layer, s.sizes!.num_heads, s.over) : tileOf(run, headIndex(s));
   const picture = tileImage(tile, cells, 1, colourOf(s), s.scale === 'row');
+  if (s.why) fadeOthers(picture, run, s.why);
   const fine = 3; // pixels to a cell: the hatching is finer than cells
   [canvas.width, canvas.height] = [cells * fine, cells * fine];
   const to = canvas.getContext('2d')!;
