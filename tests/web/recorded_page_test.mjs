@@ -99,6 +99,13 @@ test('14: a hover shows the exact weight that its cell stands for', async () => 
   assert.equal((await state(page)).lock.query, 2046);
   const [key, value] = await page.locator('#keys .rowb.on').evaluate((row) => [Number(row.dataset.key), Number(row.querySelector('.v').title)]);
   near(value, native[2046][key]);
+  await page.keyboard.press('Escape');
+  await page.focus('.chip.on');
+  for (const query of [2046, 2045]) {
+    await page.keyboard.press('ArrowLeft');
+    await settle(page);
+    await page.waitForFunction((n) => document.activeElement.dataset.n === String(n), query);
+  }
 });
 
 test('14: a long text in one line, labels of the choice alone, and the pooling is stated', async () => {
@@ -132,7 +139,7 @@ test('14: it opens in the frame of a notebook, which has no address', async () =
   const escaped = htmlOf(short).replaceAll('&', '&amp;').replaceAll('"', '&quot;');
   writeFileSync(outer, `<!doctype html><iframe sandbox="allow-scripts" width="1200" height="700" srcdoc="${escaped}"></iframe>`);
   const page = await openRaw(outer);
-  const frame = page.frames()[1];
+  const frame = await (await page.waitForSelector('iframe')).contentFrame();
   await frame.waitForFunction(() => window.cephalo?.state.run);
   await frame.click('[data-head="9"]');
   await frame.waitForFunction(() => window.cephalo.state.head === 1 && window.cephalo.state.layer === 1);
@@ -226,4 +233,8 @@ test('14: a live page says how a longer text is shown', async () => {
   await settle(page);
   assert.equal(await text(page, '#banner'), '601 tokens are more than a page shows while you type; cephalo page --recorded writes one of a long text.');
   assert.ok(await page.locator('.mx').isVisible());
+  await page.fill('#text', ' cat'.repeat(299));
+  await page.waitForFunction(() => !window.cephalo.state.error);
+  await settle(page);
+  assert.equal(await text(page, '#banner'), 'Beyond what the model was trained on: 300 tokens, trained on 256 at a time.');
 });

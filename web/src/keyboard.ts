@@ -1,5 +1,6 @@
 // Everything without a mouse. In each group of controls one is a Tab stop, and arrows move within.
 import type { Actions } from './actions.ts';
+import { waitsForRow } from './select.ts';
 import type { Store } from './state.ts';
 
 const arrows: Record<string, [number, number]> = {
@@ -7,11 +8,14 @@ const arrows: Record<string, [number, number]> = {
 };
 
 // Focus follows what was chosen, once it is drawn.
-function focusOn(selector: string): void {
-  requestAnimationFrame(() => document.querySelector<HTMLElement>(selector)?.focus());
+function focusOn(store: Store, selector: string): void {
+  requestAnimationFrame(() => {
+    if (waitsForRow(store.state)) focusOn(store, selector);
+    else document.querySelector<HTMLElement>(selector)?.focus();
+  });
 }
 
-function moveByArrow(a: Actions, key: string): boolean {
+function moveByArrow(store: Store, a: Actions, key: string): boolean {
   const move = arrows[key];
   const at = document.activeElement;
   if (!move || !at) return false;
@@ -19,7 +23,7 @@ function moveByArrow(a: Actions, key: string): boolean {
   if (at.closest('.hrows')) {
     if (down) a.moveLayer(down);
     else a.moveHead(right);
-    focusOn('.hc[tabindex="0"]');
+    focusOn(store, '.hc[tabindex="0"]');
   } else if (at.closest('[role=tablist]')) {
     const tabs = [...at.closest('[role=tablist]')!.querySelectorAll<HTMLButtonElement>('[role=tab]:not([disabled])')];
     const to = tabs[(tabs.indexOf(at as HTMLButtonElement) + (down || right) + tabs.length) % tabs.length]!;
@@ -27,7 +31,7 @@ function moveByArrow(a: Actions, key: string): boolean {
     to.focus();
   } else if (at.closest('.chips')) {
     a.moveToken(down || right, 0);
-    focusOn('.chip[tabindex="0"]');
+    focusOn(store, '.chip[tabindex="0"]');
   } else {
     a.moveToken(down, right);
   }
@@ -56,7 +60,7 @@ export function listenToKeys(store: Store, a: Actions): void {
     if (!store.state.run || !store.state.sizes) return;
     if (event.key === 'Enter' && target.id === 'grid') a.lockChosen();
     else if (keys[event.key]) keys[event.key]!();
-    else if (target.closest('.dims, .scroll') || !moveByArrow(a, event.key)) return;
+    else if (target.closest('.dims, .scroll') || !moveByArrow(store, a, event.key)) return;
     event.preventDefault();
   });
 }

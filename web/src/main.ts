@@ -65,7 +65,7 @@ function answered(answer: Answer): void {
     measured.passes.push(answer.run.milliseconds);
     measured.engineBytes = answer.bytes;
     const { weights, norms, pooled } = answer.run;
-    measured.arrayBytes = weights.byteLength + norms.byteLength + (pooled ? pooled.tiles.byteLength + pooled.last.byteLength : 0);
+    measured.arrayBytes = weights.byteLength + norms.byteLength + (pooled ? pooled.tiles.byteLength + pooled.last.byteLength + pooled.small.tiles.byteLength : 0);
     const chosen = choosesHead ? openingHead(answer.run) : {};
     choosesHead = false;
     store.update({ run: answer.run, error: null, steps: null, hover: null, ...chosen });

@@ -1,10 +1,10 @@
 // Pooled maps: bytes of a lower triangle, each the square root of the largest weight of its cell.
 import type { Rgb } from './colour.ts';
-import type { Label, Run } from './types.ts';
+import type { Label, Run, Tiles } from './types.ts';
 
 const weightOf = Float32Array.from({ length: 256 }, (_, byte) => (byte / 255) ** 2);
 
-export const triangle = (cells: number) => (cells * (cells + 1)) / 2;
+const triangle = (cells: number) => (cells * (cells + 1)) / 2;
 
 // Tokens [first, end) that cell n of a side stands for.
 export function tokensOf(run: Run, n: number): [number, number] {
@@ -23,9 +23,27 @@ export function poolingOf(run: Run): string {
 }
 
 // A view, not a copy.
-export function tileOf(run: Run, index: number): Uint8Array {
-  const size = triangle(run.pooled!.cells);
-  return run.pooled!.tiles.subarray(index * size, (index + 1) * size);
+export function tileOf({ cells, tiles }: Tiles, index: number): Uint8Array {
+  const size = triangle(cells);
+  return tiles.subarray(index * size, (index + 1) * size);
+}
+
+// The same maps in at most `most` cells on a side, each the largest of what it covers.
+export function shrunk(from: Tiles, most: number): Tiles {
+  const step = Math.ceil(from.cells / most);
+  const cells = Math.ceil(from.cells / step);
+  const heads = from.tiles.length / triangle(from.cells);
+  const tiles = new Uint8Array(heads * triangle(cells));
+  for (let head = 0, n = 0; head < heads; ++head) {
+    for (let y = 0; y < from.cells; ++y) {
+      const row = head * triangle(cells) + triangle(Math.floor(y / step));
+      for (let x = 0; x <= y; ++x, ++n) {
+        const at = row + Math.floor(x / step);
+        if (from.tiles[n]! > tiles[at]!) tiles[at] = from.tiles[n]!;
+      }
+    }
+  }
+  return { cells, tiles };
 }
 
 // Over the heads of a layer: their largest, or the mean of what their cells show.
@@ -33,7 +51,7 @@ export function tileOver(run: Run, layer: number, numHeads: number, kind: 'mean'
   const out = new Uint8Array(triangle(run.pooled!.cells));
   const sums = new Float32Array(out.length);
   for (let h = 0; h < numHeads; ++h) {
-    tileOf(run, layer * numHeads + h).forEach((byte, n) => {
+    tileOf(run.pooled!, layer * numHeads + h).forEach((byte, n) => {
       if (kind === 'max') out[n] = Math.max(out[n]!, byte);
       else sums[n]! += weightOf[byte]! / numHeads;
     });
@@ -71,28 +89,19 @@ export function fadeOthers(picture: ImageData, run: Run, label: Label): void {
 // A colour as the four bytes of a pixel.
 const pixel = ([r, g, b]: Rgb) => (255 << 24) | (b << 16) | (g << 8) | r;
 
-// One pixel for `step` × `step` cells, the largest of them; hidden ones are left clear. perRow: a
-// colour depends on the largest weight of its row, too.
-export function tileImage(tile: Uint8Array, cells: number, step: number,
-                          colour: (weight: number, largest: number) => Rgb, perRow = false): ImageData {
-  const side = Math.ceil(cells / step);
-  const bytes = new Uint8Array(side * side);
-  for (let y = 0, n = 0; y < cells; ++y) {
-    const row = Math.floor(y / step) * side;
-    for (let x = 0; x <= y; ++x, ++n) {
-      const at = row + ((x / step) | 0);
-      if (tile[n]! > bytes[at]!) bytes[at] = tile[n]!;
-    }
-  }
-  const out = new ImageData(side, side);
+// One pixel for each cell; hidden ones are left clear. perRow: a colour depends on the largest weight
+// of its row, too.
+export function tileImage(tile: Uint8Array, cells: number, colour: (weight: number, largest: number) => Rgb,
+                          perRow = false): ImageData {
+  const out = new ImageData(cells, cells);
   const pixels = new Int32Array(out.data.buffer);
   const palette = new Int32Array(256);
   const fill = (largest: number) => weightOf.forEach((weight, byte) => { palette[byte] = pixel(colour(weight, largest)); });
   if (!perRow) fill(1);
-  for (let y = 0; y < side; ++y) {
-    const row = bytes.subarray(y * side, y * side + y + 1);
+  for (let y = 0, n = 0; y < cells; n += ++y) {
+    const row = tile.subarray(n, n + y + 1);
     if (perRow) fill(weightOf[row.reduce((most, byte) => Math.max(most, byte), 0)]!);
-    for (let x = 0; x <= y; ++x) pixels[y * side + x] = palette[row[x]!]!;
+    for (let x = 0; x <= y; ++x) pixels[y * cells + x] = palette[row[x]!]!;
   }
   return out;
 }

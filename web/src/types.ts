@@ -59,11 +59,15 @@ export interface Run {
   pooled?: Pooled; // in place of weights, which are then empty: there are too many
 }
 
-// Maps seen from afar; rows are asked for one by one.
-export interface Pooled {
+export interface Tiles {
   cells: number; // on each side
   tiles: Uint8Array; // [heads, cells · (cells + 1) / 2]: 255 · √(largest weight of the cell)
+}
+
+// Maps seen from afar; rows are asked for one by one.
+export interface Pooled extends Tiles {
   last: Float32Array; // [heads, tokens]: the last token's weights
+  small: Tiles; // for thumbnails
 }
 
 // The weights of one token in a head, or over the heads of a layer.

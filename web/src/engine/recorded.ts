@@ -1,6 +1,7 @@
 // A recorded text behind messages: what the program kept of it, and weights of any row from that.
 import { fromBase64 } from '../blocks.ts';
 import type { Block } from '../state.ts';
+import { shrunk } from '../tiles.ts';
 import type { Pair, Pooled, Recorded, Row, Run } from '../types.ts';
 import { inflate, turn, type Post } from './host.ts';
 import { Engine } from './module.ts';
@@ -94,7 +95,7 @@ export class RecordedHost {
       const { engine, file, recorded } = await this.loaded;
       post({ kind: 'loaded', sizes: recorded.sizes }, []);
       const run = makeRun(engine, file, recorded, request.text, begun);
-      const arrays = [run.weights, run.norms, run.pooled?.tiles, run.pooled?.last];
+      const arrays = [run.weights, run.norms, run.pooled?.tiles, run.pooled?.last, run.pooled?.small.tiles];
       post({ kind: 'run', id, run, bytes: engine.bytes }, arrays.flatMap((a) => (a ? [a.buffer] : [])));
     } else if (this.loaded) {
       const loaded = await this.loaded;
@@ -118,14 +119,20 @@ export class RecordedHost {
   }
 }
 
+const thumbnailCells = 96;
+
+function readPooled(file: File, count: number): Pooled {
+  const tiles = { cells: Math.min(256, count), tiles: file.copy('tiles') };
+  return { ...tiles, last: file.floats('last'), small: shrunk(tiles, thumbnailCells) };
+}
+
 function makeRun(engine: Engine, file: File, recorded: Recorded, text: string, begun: number): Run {
   const { tokens, heads, predictions } = recorded;
   const { num_layers, num_heads } = recorded.sizes;
   const count = tokens.length;
   const norms = new Float32Array(num_layers * num_heads * count);
   for (let layer = 0; layer < num_layers; ++layer) norms.set(file.floats(`layers.${layer}.norms`), layer * num_heads * count);
-  const pooled: Pooled | undefined = file.has('tiles')
-    ? { cells: Math.min(256, count), tiles: file.copy('tiles'), last: file.floats('last') } : undefined;
+  const pooled = file.has('tiles') ? readPooled(file, count) : undefined;
   const weights = new Float32Array(pooled ? 0 : num_layers * num_heads * count * count);
   for (let layer = 0; layer < num_layers && !pooled; ++layer) {
     weights.set(engine.recordedWeights(layer, -1, 0, count), layer * num_heads * count * count);

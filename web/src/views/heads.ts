@@ -28,8 +28,7 @@ function drawIfNew(canvas: HTMLCanvasElement, s: State, index: number): void {
   drawn.set(canvas, now);
   const { pooled } = now.run;
   if (pooled) {
-    const step = Math.ceil(pooled.cells / 96);
-    return drawTile(canvas, tileImage(tileOf(now.run, index), pooled.cells, step, (w) => weightColour(w, now.dark)));
+    return drawTile(canvas, tileImage(tileOf(pooled.small, index), pooled.small.cells, (w) => weightColour(w, now.dark)));
   }
   drawThumbnail(canvas, { weights: thumbnailWeights(s, index), count: s.run!.tokens.length,
                           colour: (w) => weightColour(w, now.dark) });

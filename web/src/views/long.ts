@@ -33,8 +33,8 @@ function drawMap(canvas: HTMLCanvasElement, s: State): void {
   const before = drawn.get(canvas);
   if (before && before.run === run && before.name === name) return;
   drawn.set(canvas, { name, run });
-  const tile = s.over ? tileOver(run, s.layer, s.sizes!.num_heads, s.over) : tileOf(run, headIndex(s));
-  const picture = tileImage(tile, cells, 1, colourOf(s), s.scale === 'row');
+  const tile = s.over ? tileOver(run, s.layer, s.sizes!.num_heads, s.over) : tileOf(run.pooled!, headIndex(s));
+  const picture = tileImage(tile, cells, colourOf(s), s.scale === 'row');
   if (s.why) fadeOthers(picture, run, s.why);
   const fine = 3; // pixels to a cell: the hatching is finer than cells
   [canvas.width, canvas.height] = [cells * fine, cells * fine];
