@@ -27,13 +27,19 @@ Json short_token(const LookToken& token) {
   return json;
 }
 
+bool is_sink(const HeadReport& head) {
+  return std::any_of(head.labels.begin(), head.labels.end(),
+                     [](const LabelScore& l) { return l.label == HeadLabel::sink; });
+}
+
+// With how much of what a sink adds comes from the first token: the page says so.
 Json heads_json(const LookReport& report) {
   Json heads = Json::array();
-  std::vector<double> shares;  // of the heads of one layer
   for (const HeadReport& head : report.heads) {
-    if (head.head == 0) shares = first_token_share(*report.recording, head.layer);
     Json json = head_json(head);
-    json["first_share"] = shares[static_cast<std::size_t>(head.head)];
+    if (is_sink(head)) {
+      json["first_share"] = first_token_share(*report.recording, {head.layer, head.head});
+    }
     heads.push_back(std::move(json));
   }
   return heads;
@@ -45,7 +51,8 @@ Json sizes_json(const GptOptions& o) {
           {"context_length", o.context_length}, {"vocab_size", o.vocab_size}};
 }
 
-Json data_json(const LookReport& report, const RecordedPlan& plan) {
+// model: of page_model_json
+Json data_json(const LookReport& report, const RecordedPlan& plan, Json model, Json heads) {
   const Gpt& gpt = report.recording->model();
   Json tokens = Json::array();
   for (const LookToken& token : report.tokens) tokens.push_back(short_token(token));
@@ -62,19 +69,30 @@ Json data_json(const LookReport& report, const RecordedPlan& plan) {
       full.push_back(place.layer * gpt.options().num_heads + place.head);
     }
   }
-  Json described = page_model_json(report.model, gpt, name(gpt.options().dtype));
-  described["trained_context_length"] = count_json(report.trained_context_length);
+  model["trained_context_length"] = count_json(report.trained_context_length);
   return {{"version", 1},
           {"text", report.text},
-          {"model", std::move(described)},
+          {"model", std::move(model)},
           {"probe", probe_json(report.probe)},
           {"recorded",
            {{"sizes", sizes_json(gpt.options())},
             {"tokens", std::move(tokens)},
-            {"heads", heads_json(report)},
+            {"heads", std::move(heads)},
             {"predictions", std::move(predictions)},
             {"full", std::move(full)},
             {"strongest", kStrongestKeys}}}};
+}
+
+// Of a page without its recording: without what takes long to know, and is short.
+std::int64_t bytes_around(const LookReport& report) {
+  Json heads = Json::array();
+  for (const HeadReport& head : report.heads) heads.push_back(head_json(head));
+  Json model = {{"name", report.model},
+                {"parameters", "01234567"},
+                {"dtype", name(report.recording->model().options().dtype)},
+                {"untrained", false}};
+  return PageWriter::bytes_without_blocks(
+      data_json(report, {}, std::move(model), std::move(heads)));
 }
 
 std::int64_t page_bytes(const LookReport& report, const RecordedPlan& plan, std::int64_t around) {
@@ -111,7 +129,7 @@ RecordedPlan as_much_as_fits(const LookReport& report, RecordedPlan plan, std::i
 
 RecordedPlan plan_recorded_page(const LookReport& report, const RecordedOptions& options) {
   for (const HeadPlace& place : options.heads) report.at(place);  // an error where there is none
-  const std::int64_t around = PageWriter::bytes_without_blocks(data_json(report, {}));
+  const std::int64_t around = bytes_around(report);
   RecordedPlan plan = in_full(report, around);
   if (plan.bytes <= options.most_bytes) return plan;
 
@@ -129,7 +147,10 @@ RecordedPlan plan_recorded_page(const LookReport& report, const RecordedOptions&
 }
 
 std::string recorded_page_html(const LookReport& report, const RecordedPlan& plan) {
-  PageWriter page(data_json(report, plan));
+  const Gpt& gpt = report.recording->model();
+  PageWriter page(data_json(report, plan,
+                            page_model_json(report.model, gpt, name(gpt.options().dtype)),
+                            heads_json(report)));
   page.add_block("recording", recorded_file(*report.recording, plan));
   return std::move(page).finish();
 }

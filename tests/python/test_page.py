@@ -31,7 +31,6 @@ def test_64_tokens_take_less_than_2_mb():
     page = cephalo.page(" cat" * 63)
     assert page.tokens == 64
     assert len(page._repr_html_()) <= 2_000_000
-    print(len(page.html), len(page._repr_html_()))
 
 
 def test_it_is_the_page_of_the_program(tmp_path):
