@@ -7,10 +7,11 @@ const arrows: Record<string, [number, number]> = {
   ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
 };
 
-// Focus follows what was chosen, once it is drawn.
-function focusOn(store: Store, selector: string): void {
+// Focus follows what was chosen, once it is drawn: in the frame after its row has come, where it
+// had to be waited for.
+function focusOn(store: Store, selector: string, waits = waitsForRow(store.state)): void {
   requestAnimationFrame(() => {
-    if (waitsForRow(store.state)) focusOn(store, selector);
+    if (waits) focusOn(store, selector);
     else document.querySelector<HTMLElement>(selector)?.focus();
   });
 }
