@@ -47,9 +47,16 @@ void show(const std::string& path) {
   }
 }
 
-std::int64_t parameter_bytes(const Flags& flags) {
-  if (!flags.model.folder.empty()) return stored_parameter_bytes(flags.model.folder);
-  return std::ssize(builtin_page_model().parameters);
+// Why this text is recorded though nobody asked for it; "" where it is live.
+std::string why_recorded(const Flags& flags, const TextModel& model, dim_t tokens,
+                         const PageOptions& options) {
+  const std::string& folder = flags.model.folder;
+  if (!folder.empty() && !gpt_parameters_path(folder).ends_with(".safetensors")) {
+    return format_text("the parameters of {} are in several files", model.name);
+  }
+  const std::int64_t bytes =
+      folder.empty() ? std::ssize(builtin_page_model().parameters) : stored_parameter_bytes(folder);
+  return why_not_live(model, bytes, tokens, options);
 }
 
 void write_live(const Flags& flags, const TextModel& model, const std::string& text,
@@ -97,9 +104,9 @@ void page(const Flags& flags) {
   const std::string text = flags.input.read();
   TextModel model = flags.model.load();
   const auto tokens = std::ssize(look_ids(look_model(model), text, true, "page"));
-  std::string why;  // it is recorded though nobody asked for it
+  std::string why;
   if (!flags.live && !flags.recorded) {
-    why = why_not_live(model, parameter_bytes(flags), tokens, options);
+    why = why_recorded(flags, model, tokens, options);
     if (!why.empty()) say(format_text("{}: recorded instead", why));
   }
   if (flags.recorded || !why.empty()) {

@@ -87,6 +87,12 @@ class Page(unittest.TestCase):
         subprocess.run([CEPHALO, "look", "The cat sat", "--html", str(look)], check=True, capture_output=True)
         self.assertEqual(look.read_text(), html)
 
+        for message, words in [("omit what chooses among them", ["--layer", "2"]), ("omit --token", ["--token", "cat"])]:
+            result = subprocess.run([CEPHALO, "look", "The cat sat", "--html", str(look), *words],
+                                    capture_output=True, text=True)
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(message, result.stderr)
+
     def test_long_texts_are_recorded_unless_live_is_asked_for(self):
         folder = self.folder / "long"
         subprocess.run([CEPHALO, "convert", "builtin", str(folder), "--context-length", "600"], check=True,

@@ -228,6 +228,18 @@ TEST_F(RecordedPage, a_damaged_recording_is_refused_in_words) {
               RecordedPass pass(std::as_bytes(std::span(nothing.data(), nothing.size())));
             }).find("recording"),
             std::string::npos);
+  // Sizes that the tensors do not have.
+  const TextModel model = drawn_model({});
+  const LookReport report = look_at(look_model(model), kText);
+  std::string bytes =
+      decoded(recorded_page_html(report, {.form = RecordedForm::inputs}), "recording");
+  const std::string said = "\\\"d_model\\\":32";
+  const std::size_t at = bytes.find(said);
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, said.size(), "\\\"d_model\\\":64");
+  RecordedPass pass(std::as_bytes(std::span(bytes.data(), bytes.size())));
+  EXPECT_NE(error_of([&] { pass.weights(0, 0, 0, 1); }).find("layers.0.x: has shape [22, 32]"),
+            std::string::npos);
 }
 
 }  // namespace

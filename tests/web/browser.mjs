@@ -30,11 +30,13 @@ export async function launch() {
 }
 export const close = () => browser.close();
 
-// A window with a file in it. Whatever it asks for or complains of is kept.
-export async function openRaw(path, hash = '', options = {}) {
+// A window with a file in it. Whatever it asks for or complains of is kept. before: run in the window
+// before anything else.
+export async function openRaw(path, hash = '', { before, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(slow);
+  if (before) await page.addInitScript(before);
   const seen = { requests: [], complaints: [] };
   page.on('request', (request) => seen.requests.push(request.url()));
   page.on('console', (message) => ['error', 'warning'].includes(message.type()) && seen.complaints.push(message.text()));

@@ -25,6 +25,9 @@ RecordedPass::Sizes RecordedPass::read_sizes(const SafetensorsFile& file) {
     require(value > 0, "page: {} of the recording is {}", name, value);
     return value;
   };
+  require(size("num_heads") % size("num_kv_heads") == 0,
+          "page: {} heads of the recording cannot share {}", size("num_heads"),
+          size("num_kv_heads"));
   return {size("tokens"),
           size("num_layers"),
           size("num_heads"),
@@ -39,23 +42,25 @@ const SafetensorsFile::Entry* RecordedPass::find(dim_t layer, const std::string&
   return file_.find(format_text("layers.{}.{}", layer, name));
 }
 
-Tensor RecordedPass::read(dim_t layer, const std::string& name) const {
+Tensor RecordedPass::read(dim_t layer, const std::string& name, const Shape& shape) const {
   const SafetensorsFile::Entry* entry = find(layer, name);
   require(entry != nullptr, "page: the recording lacks {} of layer {}", name, layer);
-  return file_.read(*entry);
+  Tensor tensor = Tensor::empty(shape);
+  file_.read_into(*entry, tensor);
+  return tensor;
 }
 
-// q or k of one head, from what the layer was given: -> [tokens, head_dim]
-Tensor RecordedPass::made(const char* which, dim_t layer, dim_t head) const {
+// q or k of one of its heads, from what the layer was given: -> [tokens, head_dim]
+Tensor RecordedPass::made(const char* which, dim_t layer, dim_t heads, dim_t head) const {
   const dim_t dim = sizes_.head_dim;
-  const Tensor weight = read(layer, format_text("{}_weight", which));
-  const SafetensorsFile::Entry* bias = find(layer, format_text("{}_bias", which));
-  const Tensor all_bias = bias == nullptr ? Tensor() : file_.read(*bias);
+  const std::string bias_name = format_text("{}_bias", which);
+  const bool biased = find(layer, bias_name) != nullptr;
+  const Tensor weight = read(layer, format_text("{}_weight", which), {heads * dim, sizes_.d_model});
+  const Tensor bias = biased ? read(layer, bias_name, {heads * dim}) : Tensor();
   const auto of_head = [&](const TensorView& rows) {
     return rows.slice(0, head * dim, (head + 1) * dim);
   };
-  const PackedLinear packed(of_head(weight), bias == nullptr ? TensorView() : of_head(all_bias),
-                            DType::f32);
+  const PackedLinear packed(of_head(weight), biased ? of_head(bias) : TensorView(), DType::f32);
   Tensor out = Tensor::empty({sizes_.tokens, dim});
   ops::linear(packed, x_, out);
   if (sizes_.rotary_base > 0.0) {
@@ -74,20 +79,20 @@ const RecordedPass::Head& RecordedPass::head_of(dim_t layer, dim_t head) {
   if (layer != layer_) {
     heads_.clear();
     layer_ = -1;  // should a part be missing, nothing is kept
-    lse_ = read(layer, "lse");
-    x_ = find(layer, "x") == nullptr ? Tensor() : read(layer, "x");
+    lse_ = read(layer, "lse", {sizes_.num_heads, sizes_.tokens});
+    const bool from_inputs = find(layer, "x") != nullptr;
+    x_ = from_inputs ? read(layer, "x", {sizes_.tokens, sizes_.d_model}) : Tensor();
     layer_ = layer;
   }
   const auto known = heads_.find(head);
   if (known != heads_.end()) return known->second;
   const dim_t kv = head / (sizes_.num_heads / sizes_.num_kv_heads);
-  if (x_.numel() > 0) {
-    return heads_.emplace(head, Head{made("q", layer, head), made("k", layer, kv)}).first->second;
-  }
-  return heads_
-      .emplace(head,
-               Head{read(layer, format_text("q.{}", head)), read(layer, format_text("k.{}", kv))})
-      .first->second;
+  const Shape rows{sizes_.tokens, sizes_.head_dim};
+  Head found = x_.numel() > 0 ? Head{made("q", layer, sizes_.num_heads, head),
+                                     made("k", layer, sizes_.num_kv_heads, kv)}
+                              : Head{read(layer, format_text("q.{}", head), rows),
+                                     read(layer, format_text("k.{}", kv), rows)};
+  return heads_.emplace(head, std::move(found)).first->second;
 }
 
 Tensor RecordedPass::weights(dim_t layer, dim_t head, dim_t first_row, dim_t rows) {

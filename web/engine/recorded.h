@@ -39,8 +39,9 @@ class RecordedPass {
   static Sizes read_sizes(const SafetensorsFile& file);
   const Head& head_of(dim_t layer, dim_t head);
   const SafetensorsFile::Entry* find(dim_t layer, const std::string& name) const;
-  Tensor read(dim_t layer, const std::string& name) const;  // an error where it is missing
-  Tensor made(const char* which, dim_t layer, dim_t head) const;
+  // As float32; an error where it is missing or has another shape.
+  Tensor read(dim_t layer, const std::string& name, const Shape& shape) const;
+  Tensor made(const char* which, dim_t layer, dim_t heads, dim_t head) const;
 
   SafetensorsFile file_;
   Sizes sizes_;
