@@ -17,8 +17,6 @@ namespace cephalo {
 namespace {
 
 constexpr double kMegabyte = 1e6;
-// Weights of all heads that a live page makes after every key: 512 tokens in 4 layers of 8 heads.
-constexpr dim_t kMostLiveWeights = dim_t{1} << 23;
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -98,7 +96,7 @@ std::int64_t stored_parameter_bytes(const std::string& folder) {
 dim_t longest_live_text(const GptOptions& model) {
   dim_t tokens = 1;
   const dim_t heads = model.num_layers * model.num_heads;
-  while (tokens < model.context_length && heads * (tokens + 1) * (tokens + 1) <= kMostLiveWeights) {
+  while (tokens < model.context_length && heads * (tokens + 1) * (tokens + 1) <= kMostPageWeights) {
     ++tokens;
   }
   return tokens;

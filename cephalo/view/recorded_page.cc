@@ -12,8 +12,6 @@ namespace cephalo {
 namespace {
 
 constexpr double kMegabyte = 1e6;
-// All weights of a recorded page at once, as many as a live one makes: above, maps are pooled.
-constexpr dim_t kMostWeights = dim_t{1} << 23;
 
 Json probe_json(const std::optional<ProbeOptions>& probe) {
   if (!probe) return {};
@@ -105,7 +103,7 @@ RecordedPlan in_full(const LookReport& report, std::int64_t around) {
   RecordedPlan best;
   for (const RecordedForm form : {RecordedForm::heads, RecordedForm::inputs}) {
     RecordedPlan plan{.form = form,
-                      .pooled = std::ssize(report.heads) * tokens * tokens > kMostWeights};
+                      .pooled = std::ssize(report.heads) * tokens * tokens > kMostPageWeights};
     plan.bytes = plan.bytes_in_full = page_bytes(report, plan, around);
     if (best.bytes == 0 || plan.bytes < best.bytes) best = plan;
   }

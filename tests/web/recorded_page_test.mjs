@@ -174,7 +174,7 @@ test('14: a recorded page says what it is, and how to make a live one', async ()
 
 test('14: above --max-size the page says what it keeps', async () => {
   const partly = await open(writeLongPage('--max-size', '14MB', '--heads', 'L2H3'), '#head=2.4&lock=1000');
-  assert.equal(await text(partly, '#full'), '1 of 32 heads in full');
+  assert.match(await text(partly, '#model'), / · 2048 tokens · 4 layers × 8 heads, 1 in full$/);
   assert.match(await text(partly, '.sum'), /Of this head the map and the 8 strongest keys of every token were kept\.$/);
   assert.equal(await partly.locator('#neuron').count(), 0);
   const native = nativeWeights(2, 4)[1000];

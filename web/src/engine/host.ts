@@ -22,7 +22,7 @@ export type Answer =
 export type Post = (answer: Answer, transfer: Transferable[]) => void;
 
 const shownPredictions = 5;
-// As in cephalo/view/page.cc: 512 tokens in 4 layers of 8 heads
+// As in cephalo/view/page_parts.h: 512 tokens in 4 layers of 8 heads
 const mostWeights = 2 ** 23;
 
 // Lets messages that came in the meantime be received.
