@@ -288,6 +288,7 @@ test('18: a screen reader hears the choice, and axe finds nothing serious', asyn
     assert.deepEqual(serious.map((v) => `${hash} ${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`), []);
   }
   await page.click('#table');
+  await settle(page);
   assert.equal(await page.locator('#numbers tr').count(), 33);
 });
 

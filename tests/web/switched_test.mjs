@@ -150,9 +150,9 @@ test('switches that make no sense are refused in words', () => {
   assert.throws(() => engine.switchedWeights(3), { message: 'page: the pass under switches has layers left' });
 });
 
-test('times of 64 tokens', () => {
+test('64 tokens: each head in turn takes less than 3 s', () => {
   const words = 'The quick brown fox met the old lady by the river and the fox said to the lady that the quick river was old';
-  const count = run(`${words} ${words}`).length;
+  const count = run(`${words} ${words} and so was the lady by the river and the fox who met her`).length;
   const timed = (work) => {
     const begun = performance.now();
     work();
@@ -165,4 +165,5 @@ test('times of 64 tokens', () => {
   });
   const all = timed(() => every({ off: 'zero' }).forEach((head) => switched([head], 'measured')));
   console.log(`${count} tokens: a head of layer 0 off ${shown.toFixed(0)} ms, each head in turn ${all.toFixed(0)} ms`);
+  if (process.env.CEPHALO_TIMES !== 'report') assert.ok(all <= 3000, `${all} ms`);
 });
