@@ -123,6 +123,30 @@ test('8: what if is large, as trained and the signed difference small, and the p
   await compare(page, [bent(2, 3, { temperature: 10 })]);
 });
 
+test('8: typing under a switch never shows the head as if it were not switched', async () => {
+  const page = await open(path, '#head=2.3&if=t10&in=2.3');
+  await page.evaluate(() => {
+    window.seen = { frames: 0, without: 0 };
+    const look = () => {
+      window.seen.frames += 1;
+      if (!document.querySelector('.trio')) window.seen.without += 1;
+      requestAnimationFrame(look);
+    };
+    look();
+  });
+  await page.locator('#text').press('End');
+  for (const key of [' ', 'R', 'a', 'b']) {
+    await page.locator('#text').press(key);
+    await settle(page);
+  }
+  for (const index of [24, 31, 19]) await click(page, `.hc[data-head="${index}"]`);
+  const seen = await page.evaluate(() => window.seen);
+  assert.ok(seen.frames > 10);
+  assert.equal(seen.without, 0);
+  assert.equal((await state(page)).text, `${rabbit} Rab`);
+  assert.match(await text(page, '#what-if'), /^What if this head had temperature 10\? .* → /);
+});
+
 test('8: an open fold leaves the next token on screen', async () => {
   for (const hash of ['#head=3.1&more=1', '#head=3.1&more=1&off=3.1&means=even', '#head=3.1&neuron=1&if=unscaled&in=3.1', '#head=2.3&neuron=1']) {
     const page = await open(path, hash);

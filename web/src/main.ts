@@ -8,7 +8,7 @@ import { fromHash, toHash, within } from './hash.ts';
 import { listenToKeys } from './keyboard.ts';
 import { choice, openingHead, waitsForRow } from './select.ts';
 import { initialState, isDark, isFull, isRecorded, Store, type Cell, type State } from './state.ts';
-import { isAnswered, switchAsking } from './switch_asking.ts';
+import { isAnswered, switchAsking, waitsForSwitched } from './switch_asking.ts';
 import { dialog } from './views/dialogs.ts';
 import { footer } from './views/footer.ts';
 import { head } from './views/head.ts';
@@ -141,7 +141,7 @@ function schedule(): void {
 
 function draw(): void {
   scheduled = false;
-  if (waitsForRow(store.state)) return; // drawn when the row is there
+  if (waitsForRow(store.state) || waitsForSwitched(store.state)) return; // drawn when that is there
   const begun = performance.now();
   render(store.state);
   const view = document.getElementById('view');

@@ -38,6 +38,16 @@ export function isAnswered(s: State): boolean {
   return (!isSwitched(s) || same) && missingEffects(s).length === 0;
 }
 
+const heldFor = 128; // tokens: a longer text is not held back
+
+// While switches are on, another text or layer is drawn when it is there under them: a map that is
+// as trained for a moment would only flicker.
+export function waitsForSwitched(s: State): boolean {
+  const shown = s.switched;
+  return shown !== null && s.run !== null && s.run.tokens.length <= heldFor && !s.error && isSwitched(s) &&
+    (shown.run !== s.run || shown.layer !== s.layer);
+}
+
 export function switchAsking(store: Store, client: Client) {
   let [switchedId, switchedName, effectsId, effectsName, timer] = [0, '', 0, '', 0];
 

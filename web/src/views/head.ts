@@ -108,6 +108,7 @@ function legend(s: State): Node_ {
     h('span', { class: 'grow' }),
     s.tab !== 'lines' && [h('span', null, signed ? '−' : '0'), scaleBar(s, signed ? 'sign' : 'weight', both), h('span', null, signed ? '+' : '1'),
       s.tab === 'matrix' && named && h('span', null, named)],
+    s.byValue && (both || isOff(s)) && h('span', null, 'not by value'),
     both && [h('span', { class: 'second' }, '−1'), scaleBar(s, 'sign', true), h('span', null, '+1')],
     s.tab !== 'lines' && !strips && key !== 'scores' && [h('span', { class: 'hx', 'aria-hidden': 'true' }), h('span', null, 'hidden')]);
 }

@@ -77,7 +77,7 @@ function options(s: State, a: Actions, bent: boolean): Node_ {
 export function whatIfBlock(s: State, a: Actions): Node_ {
   if (!canSwitch(s)) {
     return h('div', { class: 'blk' }, h('h2', { class: 'sec' }, 'What if'),
-             h('p', { class: 'note' }, 'This needs the model, and the page keeps one text of it.'));
+             h('p', { class: 'note' }, 'This needs the model, which a recording leaves out.'));
   }
   const w = s.switches;
   const scope = scopeIndices(s);
