@@ -157,6 +157,15 @@ test('8: an open fold leaves the next token on screen', async () => {
   }
 });
 
+test('8: 64 tokens take three lines, and legend and next token are still on screen', async () => {
+  const words = 'The quick brown fox met the old lady by the river and the fox said to the lady that the quick river was old and so was the fox ' +
+    'who met the lady again when the day was over and all of them had gone home by the old road that goes round the hill';
+  const page = await open(path, `#head=2.3&if=nomask&in=2.3&text=${encodeURIComponent(words)}`);
+  await onScreen(page, '#legend', 772);
+  await onScreen(page, '.smap >> nth=1', 772);
+  await onScreen(page, '#next .rowb >> nth=-1', 772);
+});
+
 test('9: a head off keeps its pattern, greyed, and bars say how far each prediction moved', async () => {
   const page = await open(path, '#head=2.3');
   const trained = await page.evaluate(() => [...window.cephalo.state.run.weights.slice(19 * 324, 20 * 324)]);

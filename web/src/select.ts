@@ -92,6 +92,11 @@ export function visible(s: State, query: number): { first: number; end: number }
   return { first: keys > 0 ? Math.max(0, query - keys + 1) : 0, end: query + 1 };
 }
 
+export function isCausal(s: State): boolean {
+  const last = s.run!.tokens.length - 1;
+  return visible(s, 0).end === 1 && visible(s, last).first === 0;
+}
+
 export function sees(s: State, query: number, key: number): boolean {
   const { first, end } = visible(s, query);
   return key >= first && key < end;

@@ -7,6 +7,9 @@ import type { Effects, State, Store } from './state.ts';
 import { canSwitch, headSwitches, isSwitched } from './switches.ts';
 
 const restsFor = 60; // ms: while keys follow each other no effect is measured
+const drawnEvery = 80; // ms: effects that come meanwhile are drawn together
+
+type Measured = SwitchingAnswer & { kind: 'effect' };
 
 const emptyEffects = (s: State): Effects => ({ run: s.run!, off: s.switches.offMeans, changes: [] });
 
@@ -50,6 +53,7 @@ export function waitsForSwitched(s: State): boolean {
 
 export function switchAsking(store: Store, client: Client) {
   let [switchedId, switchedName, effectsId, effectsName, timer] = [0, '', 0, '', 0];
+  let [measured, drawTimer] = [[] as Measured[], 0];
 
   function askForSwitched(s: State, newText: boolean): void {
     if (!s.run || !isSwitched(s) || isRunning(s)) return;
@@ -60,6 +64,7 @@ export function switchAsking(store: Store, client: Client) {
   }
 
   function askForEffects(): void {
+    drawEffects();
     const s = store.state;
     const heads = !s.run || isRunning(s) ? [] : missingEffects(s);
     const name = `${s.switches.offMeans} ${heads}`;
@@ -68,12 +73,26 @@ export function switchAsking(store: Store, client: Client) {
     effectsId = client.ask({ kind: 'effects', heads, off: s.switches.offMeans });
   }
 
+  function drawEffects(): void {
+    clearTimeout(drawTimer);
+    drawTimer = 0;
+    if (measured.length === 0) return;
+    const effects = effectsOf(store.state);
+    const changes = [...effects.changes];
+    const trained = effects.run.predictions[0]!.probability;
+    for (const { index, probability } of measured) changes[index] = Math.log(probability) - Math.log(trained);
+    measured = [];
+    store.update({ effects: { ...effects, changes } });
+  }
+
   store.subscribe((now, before) => {
     const newText = now.run !== before.run;
-    if (newText) [switchedId, switchedName, effectsId, effectsName] = [0, '', 0, ''];
+    const newMeaning = newText || now.switches.offMeans !== before.switches.offMeans;
+    if (newText) [switchedId, switchedName] = [0, ''];
+    if (newMeaning) [effectsId, effectsName, measured] = [0, '', []];
     askForSwitched(now, newText);
-    if (!newText && now.layer === before.layer && now.head === before.head && now.over === before.over &&
-        now.grid === before.grid && now.switches.offMeans === before.switches.offMeans) return;
+    if (!newMeaning && now.layer === before.layer && now.head === before.head && now.over === before.over &&
+        now.grid === before.grid) return;
     clearTimeout(timer);
     timer = window.setTimeout(askForEffects, restsFor);
   });
@@ -84,10 +103,9 @@ export function switchAsking(store: Store, client: Client) {
     if (answer.kind === 'switched') {
       if (answer.id === switchedId) store.update({ switched: { ...answer.switched, run, heads: answer.heads } });
     } else if (answer.id === effectsId) {
-      const effects = effectsOf(store.state);
-      const changes = [...effects.changes];
-      changes[answer.index] = Math.log(answer.probability) - Math.log(run.predictions[0]!.probability);
-      store.update({ effects: { ...effects, changes } });
+      measured.push(answer);
+      if (missingEffects(store.state).length <= measured.length) drawEffects();
+      else drawTimer ||= window.setTimeout(drawEffects, drawnEvery);
     }
   };
 }

@@ -62,11 +62,14 @@ function saying(s: State, a: Actions): Node_ {
 // An open fold takes the room of some keys, of their sum and of the least likely next tokens.
 const isOpen = (s: State) => s.neuron && !isPhone(s) && hasNeuron(s);
 
+// Several lines of tokens above leave little room.
+const isLow = (s: State) => !isPhone(s) && s.view.height < 380;
+
 function keys(s: State, a: Actions): Node_[] {
   const { query, key } = choice(s);
   const row = rowOf(s, query);
   const order = ranked(s, query);
-  const top = order.slice(0, (s.whatIf && !isPhone(s)) || isOpen(s) ? 3 : 5);
+  const top = order.slice(0, (s.whatIf && !isPhone(s)) || isOpen(s) || isLow(s) ? 3 : 5);
   if (!top.includes(key)) top[top.length - 1] = key;
   const rest = order.filter((j) => !top.includes(j));
   const full = s.over !== null || isFull(s, headIndex(s)) || query === s.run!.tokens.length - 1;

@@ -4,7 +4,7 @@ import type { Actions } from '../actions.ts';
 import { signColour, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { number } from '../format.ts';
-import { choice, shownWeights, switchedRun, trainedWeights, visible } from '../select.ts';
+import { choice, isCausal, shownWeights, switchedRun, trainedWeights, visible } from '../select.ts';
 import { isDark, isPhone, type State } from '../state.ts';
 import { nameOf } from '../tokens.ts';
 import { cellSize, matrix } from './matrix.ts';
@@ -22,7 +22,7 @@ export const signed = (value: number) =>
 function cellSays(s: State, id: string, value: number, said: string): Node_ {
   const { query, key } = choice(s);
   const { tokens } = s.run!;
-  const kind = id !== 'differs' ? '' : value < 0 ? 'neg' : 'pos';
+  const kind = id !== 'differs' || Math.abs(value) < 0.00005 ? '' : value < 0 ? 'neg' : 'pos';
   return h('span', { class: 'cellsays' }, `${nameOf(tokens[query]!, query)} → ${nameOf(tokens[key]!, key)} `,
            h('b', { id, class: kind, title: String(value) }, said));
 }
@@ -36,22 +36,22 @@ export function whatIfMaps(s: State, a: Actions, share: WeightShare): Node_ {
   const chosen = choice(s);
   const at = chosen.query * count + chosen.key;
   const side = phone ? Math.min(150, s.view.width / 2 - 12)
-    : Math.max(96, Math.min(s.view.width * 0.3, (s.view.height - 26 - 16 - 2 * 40) / 2));
+    : Math.max(56, Math.min(s.view.width * 0.3, (s.view.height - 26 - 16 - 2 * 40) / 2));
   const cell = cellSize(s, { width: (phone ? s.view.width : s.view.width - side - gap) - labelWidth - 2,
                              height: phone ? 100000 : s.view.height - 8 - 26 - 54 - 24 }, 40);
   const colour = (w: number, i: number) => weightColour(share(w, i), dark);
-  const keys = (i: number) => visible(s, i);
+  // What is hidden now was seen, so the difference shows it too.
+  const causal = isCausal(s);
+  const masked = causal ? {} : { visible: (i: number) => visible(s, i) };
+  const either = causal ? {} : { visible: (i: number) => ({ first: 0, end: Math.max(visible(s, i).end, i + 1) }) };
   return h('div', { class: 'trio' },
     h('div', null, h('p', { class: 'asks' }, 'What if'),
-      matrix(s, a, { values: now, cell, labelWidth, causal: true, visible: keys, numbers: true, colour })),
+      matrix(s, a, { values: now, cell, labelWidth, causal: true, ...masked, numbers: true, colour })),
     h('div', { class: 'st' },
       h('div', null, h('p', null, 'As trained', cellSays(s, 'trained', before[at]!, number(before[at]!))),
         smallMap(a, { name: 'As trained', values: before, count, side, colour, chosen })),
       h('div', null, h('p', null, 'Difference', cellSays(s, 'differs', values[at]!, signed(values[at]!))),
-        smallMap(a, { name: 'Difference', values, count, side, chosen, visible: (i) => {
-          const { end } = keys(i);
-          return { first: 0, end: Math.max(end, i + 1) }; // what is hidden now was seen
-        }, colour: (v) => signColour(v, dark) }))));
+        smallMap(a, { name: 'Difference', values, count, side, chosen, ...either, colour: (v) => signColour(v, dark) }))));
 }
 
 export function offMap(s: State, a: Actions, share: WeightShare): Node_ {
@@ -62,7 +62,8 @@ export function offMap(s: State, a: Actions, share: WeightShare): Node_ {
   const cell = cellSize(s, { width: s.view.width - labelWidth - width - 2,
                              height: phone ? 100000 : s.view.height - 8 - 26 - 54 - 4 }, 44);
   return matrix(s, a, {
-    values: shownWeights(s), cell, labelWidth, causal: true, visible: (i) => visible(s, i), faded: true,
+    values: shownWeights(s), cell, labelWidth, causal: true, faded: true,
+    ...(isCausal(s) ? {} : { visible: (i: number) => visible(s, i) }),
     colour: (w, i) => weightColour(share(w, i), isDark(s)),
     side: { width, title: phone ? 'Changed' : 'Prediction changed', unit: phone ? 'nats' : 'after each token, nats',
             values: Array.from({ length: count }, (_, i) => changes[2 * i]!) },
