@@ -61,7 +61,9 @@ export async function settle(page) {
     const { state } = window.cephalo;
     if (window.cephalo.waiting) return false;
     const asks = !state.data.recorded && !state.steps && !state.over && !state.error && (state.tab === 'steps' || state.neuron);
-    return (state.error || state.run?.text === state.text) && !asks && window.cephalo.answered;
+    const { compared } = state;
+    const waits = state.tab === 'compare' && compared.with === 'text' && compared.run?.text !== compared.text && !compared.error;
+    return (state.error || state.run?.text === state.text) && !asks && !waits && window.cephalo.answered;
   });
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 }
@@ -91,6 +93,15 @@ export function within(name, value, limit) {
 export function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.floor(sorted.length / 2)];
+}
+
+// What axe-core calls serious, in one line each. It runs in the page's own world: the page's policy
+// forbids a new script element.
+export async function serious(page) {
+  await page.evaluate(readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8'));
+  const { violations } = await page.evaluate(() => window.axe.run());
+  return violations.filter((v) => ['serious', 'critical'].includes(v.impact))
+    .map((v) => `${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`);
 }
 
 export const htmlOf = (path) => readFileSync(path, 'utf8');

@@ -158,4 +158,23 @@ int EXPORT(engine_steps)(int layer, int head) {
   });
 }
 
+// seed: whole, as a number of JavaScript
+int EXPORT(engine_probe_draws)(int length, int draws, double seed) {
+  return guarded([&] {
+    text = loaded().probe_draws(length, draws, static_cast<std::uint64_t>(seed)).dump();
+    return 0;
+  });
+}
+
+int EXPORT(engine_set_aside)(int back) {
+  return guarded([&] {
+    if (back != 0) {
+      loaded().take_back();
+    } else {
+      loaded().set_aside();
+    }
+    return 0;
+  });
+}
+
 }  // extern "C"

@@ -54,6 +54,13 @@ class Session {
   // of all steps one after the other as the result.
   std::vector<float> steps(dim_t layer, dim_t head, Json& described) const;
 
+  // The token ids of every draw of the probe, as probe_heads draws them: [[id, …], …]
+  Json probe_draws(dim_t length, dim_t draws, std::uint64_t seed) const;
+  // A pass beside the one that is shown: this one is set aside before the other one finishes, and
+  // taken back afterwards.
+  void set_aside();
+  void take_back();
+
   // What passes under switches start from.
   std::shared_ptr<const TextPass> text_pass() const;
   const std::shared_ptr<const ModelSteps>& model_steps() const { return steps_; }
@@ -69,7 +76,7 @@ class Session {
   std::shared_ptr<const ModelSteps> steps_;
   std::vector<ProbeScores> probe_;
   std::optional<TextPass> running_;
-  std::shared_ptr<const TextPass> finished_;
+  std::shared_ptr<const TextPass> finished_, aside_;
 };
 
 }  // namespace cephalo::page

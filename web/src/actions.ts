@@ -108,8 +108,26 @@ export function makeActions(store: Store) {
     setWhy: (why: Label) => store.update({ why: state().why === why ? null : why, tab: 'matrix' }),
     setScale: (scale: State['scale']) => store.update({ scale }),
     setByValue: (byValue: boolean) => store.update({ byValue }),
+    setSpread: (spread: boolean) => store.update({ spread }),
     toggleNeuron: () => store.update({ neuron: !state().neuron, whatIf: false }),
-    togglePopover: () => store.update({ popover: state().popover ? null : 'display' }),
+    togglePopover: (popover: 'display' | 'export') =>
+      store.update({ popover: state().popover === popover ? null : popover }),
+    // B begins as A: what is changed in it is what is compared.
+    compareWith(kind: 'head' | 'text') {
+      const { compared, text } = state();
+      store.update({ compared: { ...compared, with: kind, text: compared.text || text } });
+    },
+    compareHead(index: number) {
+      const { num_heads } = state().sizes!;
+      const place = { layer: Math.floor(index / num_heads), head: index % num_heads };
+      store.update({ compared: { ...state().compared, place } });
+    },
+    compareText: (text: string) => store.update({ compared: { ...state().compared, text } }),
+    diagnose() { // once: it is the same for every text
+      const { diagnosis } = state();
+      const known = diagnosis && !diagnosis.error ? diagnosis : { done: 0, heads: null, error: null };
+      store.update({ dialog: 'diagnosis', diagnosis: known });
+    },
     toggleSheet: () => store.update({ sheet: !state().sheet }),
     setTheme: (theme: State['theme']) => store.update({ theme }),
     openDialog: (dialog: State['dialog']) => store.update({ dialog, popover: null }),

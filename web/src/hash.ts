@@ -4,7 +4,7 @@ import { knownSwitches, switchesFrom, switchesTo } from './switches.ts';
 import type { Label } from './types.ts';
 import { labels } from './words.ts';
 
-const tabs: Tab[] = ['matrix', 'lines', 'steps'];
+const tabs: Tab[] = ['matrix', 'lines', 'steps', 'compare'];
 
 export function toHash(s: State): string {
   const out = new URLSearchParams();
@@ -12,9 +12,15 @@ export function toHash(s: State): string {
   out.set('head', `${s.layer}.${s.over ?? s.head}`);
   if (s.tab !== 'matrix') out.set('tab', s.tab);
   if (s.tab === 'steps') out.set('step', String(s.step));
+  if (s.tab === 'compare') {
+    const { with: kind, place, text } = s.compared;
+    if (kind === 'text') out.set('b', text);
+    else if (place) out.set('with', `${place.layer}.${place.head}`);
+  }
   if (s.lock) out.set('lock', s.lock.key === null ? `${s.lock.query}` : `${s.lock.query}.${s.lock.key}`);
   if (s.scale !== 'fixed') out.set('colour', s.scale);
   if (s.byValue) out.set('by', 'value');
+  if (s.spread) out.set('rows', 'spread');
   if (s.filter) out.set('kind', s.filter);
   if (s.why) out.set('why', s.why);
   if (s.neuron) out.set('neuron', '1');
@@ -38,6 +44,7 @@ export function fromHash(hash: string, text: string): Partial<State> & { headGiv
   const over = oneOf(head ?? null, ['mean', 'max'] as const);
   const [query, key] = (from.get('lock') ?? '').split('.');
   const lockedQuery = whole(query);
+  const [layerB, headB] = (from.get('with') ?? '').split('.').map(whole);
   const headGiven = whole(layer) !== null && (over !== null || whole(head) !== null);
   return {
     headGiven,
@@ -45,10 +52,15 @@ export function fromHash(hash: string, text: string): Partial<State> & { headGiv
     ...(headGiven ? { layer: whole(layer)!, head: whole(head) ?? 0 } : {}),
     over: headGiven ? over : null,
     tab: oneOf(from.get('tab'), tabs) ?? 'matrix',
+    compared: {
+      with: from.has('b') ? 'text' : 'head', text: from.get('b') ?? '', run: null, error: null,
+      place: typeof layerB === 'number' && typeof headB === 'number' ? { layer: layerB, head: headB } : null,
+    },
     step: Math.min(whole(from.get('step') ?? undefined) ?? 4, 6),
     lock: lockedQuery === null ? null : { query: lockedQuery, key: whole(key) },
     scale: oneOf(from.get('colour'), ['row', 'log'] as const) ?? 'fixed',
     byValue: from.get('by') === 'value',
+    spread: from.get('rows') === 'spread',
     filter: oneOf<Label>(from.get('kind'), labels),
     why: oneOf<Label>(from.get('why'), labels),
     neuron: from.has('neuron'),
@@ -67,8 +79,12 @@ export function within(s: State): Partial<State> {
   const lock = s.lock && s.lock.query < count
     ? { query: s.lock.query, key: s.lock.key !== null && seen(s.lock.query, s.lock.key) ? s.lock.key : null }
     : null;
+  const { place } = s.compared;
+  const { num_layers, num_heads } = s.sizes;
+  const known = place && place.layer < num_layers && place.head < num_heads;
   return {
     switches: knownSwitches(s.switches, s.sizes),
+    ...(place && !known ? { compared: { ...s.compared, place: null } } : {}),
     layer: Math.min(s.layer, s.sizes.num_layers - 1),
     head: Math.min(s.head, s.sizes.num_heads - 1),
     lock,

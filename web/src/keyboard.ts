@@ -54,7 +54,7 @@ export function listenToKeys(store: Store, a: Actions): void {
   document.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || store.state.dialog) return;
     const target = event.target as HTMLElement;
-    if (['TEXTAREA', 'INPUT'].includes(target.tagName)) {
+    if (['TEXTAREA', 'INPUT', 'SELECT'].includes(target.tagName)) {
       if (event.key === 'Escape') target.blur();
       return;
     }

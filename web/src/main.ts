@@ -41,6 +41,8 @@ let typedAt = 0;
 let choosesHead = !headGiven;
 let asked = 0;
 let askedSteps = '';
+let askedSecond = 0;
+let askedDiagnosis = 0;
 
 function answered(answer: Answer): void {
   if (answer.kind === 'loaded') {
@@ -52,6 +54,15 @@ function answered(answer: Answer): void {
   } else if (answer.kind === 'steps') {
     const { layer, head, steps } = answer;
     if (layer === store.state.layer && head === store.state.head) store.update({ steps: { layer, head, steps } });
+  } else if (answer.kind === 'second') {
+    if (answer.id !== askedSecond) return;
+    const error = answer.error && inPlainWords(answer.error);
+    const { compared } = store.state;
+    store.update({ compared: { ...compared, run: answer.run ?? compared.run, error } });
+  } else if (answer.kind === 'diagnosis') {
+    if (answer.id !== askedDiagnosis) return;
+    const { done, heads, error } = answer;
+    store.update({ diagnosis: { done, heads, error: error && inPlainWords(error) } });
   } else if (answer.kind === 'row') {
     rowAnswered(answer.row);
     measured.engineBytes = answer.bytes;
@@ -120,6 +131,16 @@ function askForSteps(s: State): void {
   client.ask({ kind: 'steps', layer: s.layer, head: s.head });
 }
 
+// The second text is run when it is looked at.
+let secondText: string | null = null;
+function askForSecond(s: State): void {
+  const { compared } = s;
+  if (!s.sizes || s.tab !== 'compare' || compared.with !== 'text') return;
+  if (compared.text === secondText) return;
+  secondText = compared.text;
+  askedSecond = client.ask({ kind: 'second', text: compared.text });
+}
+
 store.subscribe((now, before) => {
   if (now.text !== before.text) {
     typedAt = performance.now();
@@ -129,6 +150,12 @@ store.subscribe((now, before) => {
   askForSteps(now);
   askForRow(now);
   askForPair(now);
+  askForSecond(now);
+  const { probe } = data;
+  const begins = now.diagnosis !== before.diagnosis && now.diagnosis && now.diagnosis.done === 0 && !now.diagnosis.error;
+  if (begins && probe && !isRecorded(now)) {
+    askedDiagnosis = client.ask({ kind: 'diagnose', probe: { length: probe.length, draws: probe.draws, seed: probe.seed } });
+  }
   schedule();
 });
 
@@ -145,7 +172,7 @@ function draw(): void {
   const begun = performance.now();
   render(store.state);
   const view = document.getElementById('view');
-  if (view) {
+  if (view && !store.state.printing) {
     const { clientWidth: width, clientHeight: height } = view;
     if (width !== store.state.view.width || height !== store.state.view.height) {
       store.state = { ...store.state, view: { width, height } };
@@ -191,6 +218,7 @@ function remember(s: State): void {
   remembered = s;
   if (hash === location.hash) return;
   const chose = before !== null && (s.layer !== before.layer || s.head !== before.head || s.over !== before.over ||
+    s.compared.with !== before.compared.with || s.compared.place !== before.compared.place ||
     s.tab !== before.tab || s.step !== before.step || s.lock !== before.lock || s.grid !== before.grid ||
     s.switches.heads.length !== before.switches.heads.length || s.switches.off !== before.switches.off);
   try {
@@ -204,6 +232,8 @@ function remember(s: State): void {
 function followLink(): void {
   const { headGiven: given, ...linked } = link();
   if (!given && store.state.run) Object.assign(linked, openingHead(store.state.run));
+  const { run, error, text } = store.state.compared;
+  if (linked.compared) linked.compared = { ...linked.compared, run, error: linked.compared.text === text ? error : null };
   store.update({ ...linked, hover: null, steps: null });
   store.update(within(store.state));
   remembered = store.state;
@@ -216,13 +246,22 @@ store.subscribe((now, before) => {
   toastTimer = window.setTimeout(() => store.update({ toast: null }), 2200);
 });
 
+// On paper: light, and as large as the sheet allows, whatever the window is.
+let onScreen: Partial<State> = {};
+addEventListener('beforeprint', () => {
+  const { view, windowWidth } = store.state;
+  onScreen = { view, windowWidth };
+  store.update({ printing: true, windowWidth: 1280, view: { width: 470, height: 460 }, popover: null, hover: null });
+  draw();
+});
+addEventListener('afterprint', () => store.update({ printing: false, ...onScreen }));
 addEventListener('popstate', followLink);
 addEventListener('resize', () => store.update({ windowWidth: innerWidth }));
 systemDark.addEventListener('change', (event) => store.update({ systemDark: event.matches }));
 $('dialog').addEventListener('close', () => store.update({ dialog: null }));
 document.addEventListener('click', (event) => {
   const on = event.target as Element;
-  if (store.state.popover && !on.closest('.pop, #display')) store.update({ popover: null });
+  if (store.state.popover && !on.closest('.pop, #display, #export')) store.update({ popover: null });
 });
 listenToKeys(store, actions);
 Object.defineProperty(window, 'cephalo', {

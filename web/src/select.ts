@@ -52,13 +52,23 @@ function overLayer(run: Run, layer: number, numHeads: number, kind: 'mean' | 'ma
                                                                 : headWeights(run, layer * numHeads + h)), kind));
 }
 
+// How far up the colour scale a weight stands: as it is, of its row's largest, or by its logarithm.
+export function shareOf(s: State, weights: Float32Array): (weight: number, row: number) => number {
+  const count = s.run!.tokens.length;
+  if (s.scale === 'log') return (w) => Math.max(0, 1 + Math.log10(Math.max(w, 1e-4)) / 4);
+  if (s.scale === 'fixed') return (w) => w;
+  const largest = Array.from({ length: count }, (_, i) =>
+    weights.subarray(i * count, (i + 1) * count).reduce((m, v) => Math.max(m, v), 0));
+  return (w, i) => w / (largest[i]! || 1);
+}
+
 export const headIndex = (s: State) => s.layer * s.sizes!.num_heads + s.head;
 export const chosenHead = (s: State): Head => s.run!.heads[headIndex(s)]!;
 
 // The run under switches, where it is the one to show. Steps are those of the trained model.
 export function switchedRun(s: State): SwitchedRun | null {
   const found = s.switched;
-  return found && found.run === s.run && found.layer === s.layer && s.tab !== 'steps' && isSwitched(s) ? found : null;
+  return found && found.run === s.run && found.layer === s.layer && !['steps', 'compare'].includes(s.tab) && isSwitched(s) ? found : null;
 }
 
 // [tokens, tokens]; null: nothing is switched

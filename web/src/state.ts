@@ -1,7 +1,7 @@
 import { noSwitches, type Switches } from './switches.ts';
-import type { HeadSwitch, Label, OffMeans, PageData, Pair, Row, Run, Sizes, Steps, Switched } from './types.ts';
+import type { Head, HeadSwitch, Label, OffMeans, PageData, Pair, Row, Run, Sizes, Steps, Switched } from './types.ts';
 
-export type Tab = 'matrix' | 'lines' | 'steps';
+export type Tab = 'matrix' | 'lines' | 'steps' | 'compare';
 export type Scale = 'fixed' | 'row' | 'log';
 export type Theme = 'light' | 'dark';
 
@@ -30,6 +30,28 @@ export interface Effects {
   changes: (number | undefined)[];
 }
 
+// Which head of the model.
+export interface Place {
+  layer: number;
+  head: number;
+}
+
+// What the chosen head is compared with.
+export interface Comparison {
+  with: 'head' | 'text';
+  place: Place | null; // B; null: the head after A
+  text: string; // B
+  run: Run | null; // of that text
+  error: string | null;
+}
+
+// The diagnostic run: heads on random tokens that repeat.
+export interface Diagnosis {
+  done: number; // draws
+  heads: Head[] | null; // means over all draws; null: not there yet
+  error: string | null;
+}
+
 // All there is to know; views are functions of it.
 export interface State {
   data: PageData;
@@ -40,6 +62,8 @@ export interface State {
   row: Row | null; // of a pooled run: the last one that was asked for
   pair: Pair | null; // of a recorded text: where the chosen weight comes from
   error: string | null;
+  compared: Comparison;
+  diagnosis: Diagnosis | null; // null: not asked for
   layer: number;
   head: number;
   over: 'mean' | 'max' | null; // all heads of the layer instead of one
@@ -49,6 +73,7 @@ export interface State {
   hover: Cell | null;
   scale: Scale;
   byValue: boolean;
+  spread: boolean; // beside each row: how evenly it looks
   filter: Label | null;
   why: Label | null; // outlines the cells that count for it
   neuron: boolean; // "Where … comes from" is open
@@ -60,9 +85,10 @@ export interface State {
   theme: Theme | null; // null: as the system
   systemDark: boolean;
   sheet: boolean; // on a phone: the inspector is up
-  popover: 'display' | null;
-  dialog: 'help' | 'table' | null;
+  popover: 'display' | 'export' | null;
+  dialog: 'help' | 'table' | 'diagnosis' | 'sinks' | null;
   toast: string | null;
+  printing: boolean;
   view: { width: number; height: number }; // room for the picture of the head
   windowWidth: number;
 }
@@ -70,15 +96,16 @@ export interface State {
 export function initialState(data: PageData): State {
   return {
     data, sizes: null, text: data.text, run: null, steps: null, row: null, pair: null, error: null,
+    compared: { with: 'head', place: null, text: '', run: null, error: null }, diagnosis: null,
     layer: 0, head: 0, over: null, tab: 'matrix', step: 4, lock: null, hover: null,
-    scale: 'fixed', byValue: false, filter: null, why: null, neuron: false,
+    scale: 'fixed', byValue: false, spread: false, filter: null, why: null, neuron: false,
     switches: noSwitches, switched: null, whatIf: false, grid: 'patterns', effects: null,
-    theme: null, systemDark: false, sheet: false, popover: null, dialog: null, toast: null,
+    theme: null, systemDark: false, sheet: false, popover: null, dialog: null, toast: null, printing: false,
     view: { width: 0, height: 0 }, windowWidth: 0,
   };
 }
 
-export const isDark = (s: State) => (s.theme ? s.theme === 'dark' : s.systemDark);
+export const isDark = (s: State) => !s.printing && (s.theme ? s.theme === 'dark' : s.systemDark);
 export const isRecorded = (s: State) => s.data.recorded !== undefined;
 export const isPooled = (s: State) => s.run?.pooled !== undefined;
 // Is every weight of a head there, or only the strongest of each row?

@@ -1,5 +1,6 @@
 import workerCode from 'worker:code';
 import type { HeadSwitch, OffMeans } from '../types.ts';
+import type { Probe } from './beside.ts';
 import { Host, type Answer, type Request } from './host.ts';
 import type { RecordedWish } from './recorded.ts';
 
@@ -7,6 +8,8 @@ import type { RecordedWish } from './recorded.ts';
 type Wish = { kind: 'run'; text: string } | { kind: 'steps'; layer: number; head: number }
   | { kind: 'switched'; heads: HeadSwitch[]; layer: number }
   | { kind: 'effects'; heads: number[]; off: OffMeans }
+  | { kind: 'second'; text: string }
+  | { kind: 'diagnose'; probe: Probe }
   | RecordedWish;
 
 // The engine as the page sees it: in a worker made of a blob, and where that is forbidden in the

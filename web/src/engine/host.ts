@@ -1,4 +1,5 @@
-import type { Run, Sizes, Step } from '../types.ts';
+import type { Run, Sizes, Step, Token } from '../types.ts';
+import { Beside, type BesideAnswer, type BesideRequest } from './beside.ts';
 import { Engine, type ModelFiles } from './module.ts';
 import { RecordedHost, type RecordedAnswer, type RecordedRequest } from './recorded.ts';
 import { Switching, type SwitchingAnswer, type SwitchingRequest } from './switching.ts';
@@ -8,6 +9,7 @@ export type Request =
   | { kind: 'load'; engine: Uint8Array; files: ModelFiles; probe: number[] | null }
   | { kind: 'run'; id: number; text: string }
   | { kind: 'steps'; id: number; layer: number; head: number }
+  | BesideRequest
   | RecordedRequest
   | SwitchingRequest;
 
@@ -16,6 +18,7 @@ export type Answer =
   | { kind: 'run'; id: number; run: Run; bytes: number }
   | { kind: 'steps'; id: number; layer: number; head: number; steps: Step[] }
   | { kind: 'error'; id: number; message: string }
+  | BesideAnswer
   | RecordedAnswer
   | SwitchingAnswer;
 
@@ -53,8 +56,11 @@ export class Host {
   private readonly recorded = new RecordedHost();
   private readonly switching: Switching;
 
+  private readonly beside: Beside;
+
   constructor(private readonly post: Post) {
     this.switching = new Switching(post, turn);
+    this.beside = new Beside(post, turn, readRun);
   }
 
   async receive(request: Request): Promise<void> {
@@ -69,6 +75,9 @@ export class Host {
         await this.recorded.receive(request, this.post);
       } else if (request.kind === 'switched' || request.kind === 'effects') {
         if (this.engine) await this.switching.receive(this.engine, request);
+      } else if (request.kind === 'second' || request.kind === 'diagnose') {
+        this.beside.add(request);
+        await this.runWanted();
       } else if (this.engine) {
         const { id, layer, head } = request;
         const steps = this.engine.steps(layer, head);
@@ -93,7 +102,11 @@ export class Host {
     if (this.busy || !this.engine) return;
     this.busy = true;
     try {
-      while (this.wanted) {
+      while (this.wanted || this.beside.some) {
+        if (!this.wanted) {
+          await this.beside.work(this.engine, () => this.wanted !== null);
+          continue;
+        }
         const { id, text } = this.wanted;
         const run = await this.run(this.engine, id, text);
         if (!run) continue;
@@ -124,18 +137,22 @@ export class Host {
       await turn();
       if (this.wanted?.id !== id) return null;
     }
-    const { num_layers, num_heads } = engine.sizes;
-    const count = tokens.length;
-    const weights = new Float32Array(num_layers * num_heads * count * count);
-    const norms = new Float32Array(num_layers * num_heads * count);
-    for (let layer = 0; layer < num_layers; ++layer) {
-      weights.set(engine.weights(layer, -1, 0, count), layer * num_heads * count * count);
-      norms.set(engine.valueNorms(layer), layer * num_heads * count);
-    }
-    const { heads, predictions } = engine.report(shownPredictions);
-    return { text, tokens, heads, predictions, weights, norms,
-             milliseconds: performance.now() - begun };
+    return readRun(engine, text, tokens, begun);
   }
+}
+
+// What the page shows of the pass that was finished.
+function readRun(engine: Engine, text: string, tokens: Token[], begun: number): Run {
+  const { num_layers, num_heads } = engine.sizes;
+  const count = tokens.length;
+  const weights = new Float32Array(num_layers * num_heads * count * count);
+  const norms = new Float32Array(num_layers * num_heads * count);
+  for (let layer = 0; layer < num_layers; ++layer) {
+    weights.set(engine.weights(layer, -1, 0, count), layer * num_heads * count * count);
+    norms.set(engine.valueNorms(layer), layer * num_heads * count);
+  }
+  const { heads, predictions } = engine.report(shownPredictions);
+  return { text, tokens, heads, predictions, weights, norms, milliseconds: performance.now() - begun };
 }
 
 function messageOf(error: unknown): string {

@@ -36,6 +36,8 @@ interface Exports {
   engine_switch_report(which: number, top: number): number;
   engine_switch_weights(layer: number): number;
   engine_switch_changes(first: number, rows: number): number;
+  engine_probe_draws(length: number, draws: number, seed: number): number;
+  engine_set_aside(back: number): number;
 }
 
 const offNumbers = { zero: 1, mean: 2, even: 3 };
@@ -154,6 +156,23 @@ export class Engine {
   rowChanges(first: number, rows: number): Float32Array {
     this.check(this.wasm.engine_switch_changes(first, rows));
     return this.numbers();
+  }
+
+  // Token ids, [draws][2 · length + 1]
+  probeDraws(probe: { length: number; draws: number; seed: number }): number[][] {
+    this.check(this.wasm.engine_probe_draws(probe.length, probe.draws, probe.seed));
+    return JSON.parse(this.text()) as number[][];
+  }
+
+  // The last layer of a pass beside the one that is shown, and what is read of it.
+  beside<T>(read: () => T): T {
+    this.check(this.wasm.engine_set_aside(0));
+    try {
+      this.advance();
+      return read();
+    } finally {
+      this.check(this.wasm.engine_set_aside(1));
+    }
   }
 
   // Room for a recording, which is decoded straight into it: it is in memory once.

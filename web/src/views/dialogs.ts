@@ -2,6 +2,8 @@ import type { Actions } from '../actions.ts';
 import { h, type Node_ } from '../dom.ts';
 import type { State } from '../state.ts';
 import type { Metrics } from '../types.ts';
+import { diagnosis } from './diagnosis.ts';
+import { sinks } from './sinks.ts';
 
 const keys: [string, string][] = [
   ['hover', 'isolates a token everywhere'], ['click  Enter', 'locks it'], ['Esc', 'frees it'],
@@ -48,5 +50,7 @@ function table(s: State, a: Actions): Node_[] {
 
 export function dialog(s: State, a: Actions): Node_[] {
   if (s.dialog === 'help') return help(a);
+  if (s.dialog === 'diagnosis' && s.run) return diagnosis(s, a);
+  if (s.dialog === 'sinks' && s.run) return sinks(s, a);
   return s.dialog === 'table' && s.run ? table(s, a) : [];
 }

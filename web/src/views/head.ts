@@ -4,19 +4,23 @@ import { context } from '../canvas.ts';
 import { css, signColour, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { score } from '../format.ts';
-import { chosenHead, counts, isChanged, isOff, shownWeights } from '../select.ts';
+import { chosenHead, counts, isChanged, isOff, shareOf, shownWeights, spread } from '../select.ts';
 import { isDark, isPhone, isPooled, isRecorded, type State, type Tab } from '../state.ts';
 import { poolingOf } from '../tiles.ts';
 import { letter, sayHead } from '../words.ts';
+import { compare, showsDifference } from './compare.ts';
+import { exportMenu } from './export_menu.ts';
 import { icon } from './icons.ts';
 import { lines } from './lines.ts';
 import { long, stepsNote } from './long.ts';
-import { cellSize, matrix } from './matrix.ts';
+import { cellSize, matrix, type Beside } from './matrix.ts';
+import { question, restsOnFirst } from './sinks.ts';
 import { parts, steps } from './steps.ts';
 import { effectLine, whatIfBar } from './whatif.ts';
 import { offMap, whatIfMaps } from './whatif_maps.ts';
 
-const tabs: [Tab, string][] = [['matrix', 'Matrix'], ['lines', 'Lines'], ['steps', 'Steps']];
+const tabs: [Tab, string][] = [['matrix', 'Matrix'], ['lines', 'Lines'], ['steps', 'Steps'],
+                               ['compare', 'Compare']];
 
 function heading(s: State, a: Actions): Node_[] {
   const { headline, sentence } = sayHead(s);
@@ -34,7 +38,8 @@ function heading(s: State, a: Actions): Node_[] {
         h('span', { class: 'bd', 'aria-hidden': 'true' }, letter[l.label]),
         h('span', { class: found.length > 1 ? 'pn' : '' }, l.label), ' ', h('b', null, score(l.score))))),
     h('h1', { class: 'say', id: 'headline' }, headline),
-    h('p', { class: 'sub', id: 'sentence' }, sentence),
+    h('p', { class: 'sub' }, h('span', { id: 'sentence' }, sentence), ' ',
+      restsOnFirst(s) && h('button', { class: 'ask', id: 'sinks', onclick: () => a.openDialog('sinks') }, question)),
     effectLine(s),
   ];
 }
@@ -47,10 +52,13 @@ function tabBar(s: State, a: Actions): Node_ {
                     onclick: () => a.setTab(tab) }, name))),
     h('span', { class: 'grow' }),
     h('button', { class: 'tb', 'aria-expanded': String(s.popover === 'display'), id: 'display',
-                  onclick: () => a.togglePopover() }, 'Display'));
+                  onclick: () => a.togglePopover('display') }, 'Display'),
+    h('button', { class: 'tb', 'aria-expanded': String(s.popover === 'export'), id: 'export',
+                  onclick: () => a.togglePopover('export') }, 'Export'));
 }
 
 function popover(s: State, a: Actions): Node_ | null {
+  if (s.popover === 'export') return exportMenu(s, a);
   if (s.popover !== 'display') return null;
   const option = (on: boolean, name: string, choose: () => void) =>
     h('button', { 'aria-pressed': String(on), onclick: choose }, name);
@@ -61,26 +69,36 @@ function popover(s: State, a: Actions): Node_ | null {
       option(s.scale === 'log', 'log', () => a.setScale('log')))),
     !isPooled(s) && h('div', null, 'Weigh by value', h('span', { class: 'seg' },
       option(!s.byValue, 'off', () => a.setByValue(false)), option(s.byValue, 'on', () => a.setByValue(true)))),
+    !isPooled(s) && h('div', null, 'Spread of each row', h('span', { class: 'seg' },
+      option(!s.spread, 'off', () => a.setSpread(false)), option(s.spread, 'on', () => a.setSpread(true)))),
     h('p', { class: 'note' }, isPooled(s) ? 'Maps of a long text were made from the weights alone, so they cannot be weighed by value.'
-      : 'By value: a weight counts as much as it moves the output. Resting places fade.'));
+      : 'By value: a weight counts as much as it moves the output. Resting places fade. ' +
+      'Spread: a bar as long as the row is even, and over how many tokens it goes.'));
+}
+
+// Over how many tokens each row goes, and how much of what it could that is: the entropy in words.
+function spreadBeside(s: State, weights: Float32Array): Beside {
+  const count = s.run!.tokens.length;
+  return { width: 96, heading: 'spread over', row: (i) => {
+    const tokens = spread(weights.subarray(i * count, (i + 1) * count));
+    return { share: i === 0 ? 0 : Math.log(tokens) / Math.log(i + 1), value: tokens, text: tokens.toFixed(1) };
+  } };
 }
 
 function matrixTab(s: State, a: Actions): Node_ {
-  const count = s.run!.tokens.length;
   const weights = shownWeights(s);
   const dark = isDark(s);
-  const largest = s.scale === 'row' ? Array.from({ length: count }, (_, i) =>
-    weights.subarray(i * count, i * count + i + 1).reduce((m, v) => Math.max(m, v), 0)) : [];
-  const share = (w: number, i: number) => s.scale === 'row' ? w / (largest[i]! || 1)
-    : s.scale === 'log' ? Math.max(0, 1 + Math.log10(Math.max(w, 1e-4)) / 4) : w;
+  const share = shareOf(s, weights);
   if (isOff(s)) return offMap(s, a, share);
   if (isChanged(s)) return whatIfMaps(s, a, share);
   const labelWidth = isPhone(s) ? 70 : 78;
-  const cell = cellSize(s, { width: s.view.width - labelWidth - 2,
+  const beside = s.spread && s.over !== 'max' ? spreadBeside(s, weights) : null;
+  const cell = cellSize(s, { width: s.view.width - labelWidth - 2 - (beside?.width ?? 0),
                              height: isPhone(s) ? 100000 : s.view.height - 8 - 26 - 54 - 4 });
   const why = s.why;
   return matrix(s, a, { values: weights, cell, labelWidth, causal: true, numbers: true,
                         colour: (w, i) => weightColour(share(w, i), dark),
+                        ...(beside ? { beside } : {}),
                         ...(why ? { outlined: (i: number, j: number) => counts(s.run!, why, i, j) } : {}) });
 }
 
@@ -101,7 +119,7 @@ function legend(s: State): Node_ {
     : strips ? 'row = token, column = dimension' : isPooled(s) ? 'row = query, column = key' : 'row = query, looks at → column = key';
   const pooled = isPooled(s) ? poolingOf(s.run!) && `${s.over === 'mean' ? 'each cell: mean over heads of the ' : 'each cell: '}${poolingOf(s.run!)}`
     : s.run!.tokens.length > s.view.height - 92 && 'each pixel: the largest it covers';
-  const signed = s.tab === 'steps' && key !== 'weights';
+  const signed = (s.tab === 'compare' && showsDifference(s)) || (s.tab === 'steps' && key !== 'weights');
   const both = s.tab === 'matrix' && isChanged(s) && !isOff(s);
   const named = { fixed: '', row: '(of the row’s largest)', log: '(log)' }[s.scale];
   return h('div', { class: 'legend', id: 'legend' }, h('span', null, caption), s.tab === 'matrix' && pooled && h('span', { id: 'pooling' }, pooled),
@@ -132,6 +150,7 @@ export function head(s: State, a: Actions): Node_[] {
   // Before the room for it was measured there is nothing to draw.
   const shown = s.view.width === 0 ? []
     : s.tab === 'steps' && isRecorded(s) ? [h('p', { class: 'sub', id: 'no-steps' }, stepsNote)]
+    : s.tab === 'compare' ? compare(s, a)
     : isPooled(s) ? [long(s, a)]
     : s.tab === 'steps' && !s.over ? steps(s, a)
     : [s.tab === 'lines' ? lines(s, a) : matrixTab(s, a)];

@@ -140,6 +140,8 @@ export function heads(s: State, a: Actions): Node_[] {
                  'aria-rowcount': num_layers, 'aria-colcount': num_heads }, rows(s, a))),
     keyLine(s),
     kinds(s, a),
-    h('button', { class: 'more', id: 'table', onclick: () => a.openDialog('table') }, 'Table of all numbers…'),
+    h('div', { class: 'mores' },
+      h('button', { class: 'more', id: 'table', onclick: () => a.openDialog('table') }, 'Table of all numbers…'),
+      h('button', { class: 'more', id: 'diagnose', onclick: () => a.diagnose() }, 'Diagnostic run…')),
   ];
 }

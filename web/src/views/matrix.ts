@@ -19,6 +19,14 @@ export interface MatrixOptions {
   labelWidth: number;
   numbers?: boolean;
   outlined?: (i: number, j: number) => boolean;
+  beside?: Beside;
+}
+
+// A bar and a number beside each row.
+export interface Beside {
+  width: number;
+  heading: string;
+  row: (i: number) => { share: number; value: number; text: string };
 }
 
 // A number for each row, drawn beside it.
@@ -183,10 +191,33 @@ function rowBars(o: MatrixOptions, count: number): Node_[] {
           ...bars.flat().filter((bar): bar is Node_ => bar !== false)];
 }
 
+function barsBeside(s: State, o: MatrixOptions): Node_[] {
+  const { beside, cell } = o;
+  if (!beside) return [];
+  const count = s.run!.tokens.length;
+  const left = o.labelWidth + count * cell + 10;
+  const { query } = choice(s);
+  const longest = beside.width - 48;
+  return [
+    h('text', { class: 'idx', x: left, y: topHeight - 6 }, beside.heading),
+    ...s.run!.tokens.flatMap((_, i) => {
+      const { share, value, text } = beside.row(i);
+      const middle = topHeight + (i + 0.5) * cell;
+      const height = Math.max(1, Math.min(8, cell - 1));
+      return [
+        h('rect', { class: 'spread', x: left, y: middle - height / 2, height, width: Math.max(1, share * longest), rx: Math.min(2, height / 2),
+                    'data-share': share, 'data-value': value }),
+        cell >= readable || i === query
+          ? h('text', { class: i === query ? 'lb on' : 'idx', x: left + beside.width - 14, y: middle + 4, 'text-anchor': 'end' }, text) : null,
+      ].filter((each): each is Node_ => each !== null);
+    }),
+  ];
+}
+
 export function matrix(s: State, a: Actions, o: MatrixOptions): Node_ {
   const count = s.run!.tokens.length;
   const side = count * o.cell;
-  const width = o.labelWidth + side + (o.side?.width ?? 0);
+  const width = o.labelWidth + side + (o.side?.width ?? o.beside?.width ?? 0);
   const at = (e: PointerEvent | MouseEvent) => {
     const box = (e.currentTarget as HTMLElement).getBoundingClientRect();
     const i = Math.floor((e.clientY - box.top - topHeight) / o.cell);
@@ -214,6 +245,6 @@ export function matrix(s: State, a: Actions, o: MatrixOptions): Node_ {
     rowLabels(s, o), columnLabels(s, o), rowBars(o, count),
     h('text', { class: 'idx', x: o.labelWidth - 6, y: topHeight - 21, 'text-anchor': 'end' }, 'looks at →'),
     h('text', { class: 'idx', x: o.labelWidth - 6, y: topHeight - 6, 'text-anchor': 'end' }, 'token ↓'),
-    frames(s, o)),
+    frames(s, o), barsBeside(s, o)),
   spokenRow(s, o));
 }
