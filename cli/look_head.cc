@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cephalo/core/format.h"
+#include "cephalo/view/opening_head.h"
 #include "cli/look_views.h"
 #include "cli/look_words.h"
 #include "cli/terminal.h"
@@ -118,7 +119,11 @@ std::string look_at_head(const LookReport& report, const HeadPlace& place,
   for (const LabelScore& label : head.labels) {
     out += format_text("  {} {:.2f}", name(label.label), label.score);
   }
-  out += format_text("\nrow = query, looks at {} column = key\n", style.utf8 ? "→" : "->");
+  const auto width = static_cast<std::size_t>(style.width);
+  out += format_text("\n{}\n", headline(head));
+  const std::string most = looks_most_at(report, place, report.recording->tokens() - 1);
+  if (!most.empty()) out += wrapped(most, width);
+  out += format_text("row = query, looks at {} column = key\n", style.utf8 ? "→" : "->");
   out += map_reason(report, style);
   const dim_t tokens = report.recording->tokens();
   const dim_t room = style.width - kLabel;

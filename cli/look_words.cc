@@ -1,10 +1,13 @@
 #include "cli/look_words.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 #include <set>
 
 #include "cephalo/core/format.h"
 #include "cephalo/text/piece_text.h"
+#include "cephalo/view/opening_head.h"
 #include "cli/terminal.h"
 
 namespace cephalo::cli {
@@ -143,7 +146,26 @@ std::string what_one_sees(const LookReport& report, const TerminalStyle& style) 
     text += format_text("; the likeliest next token is {} ({:.0f} %)", in_quotes(next.token.piece),
                         100.0 * next.probability);
   }
+  const auto [layer, head] = opening_head(report);
+  text +=
+      format_text(". Start with {} (--layer {} --head {})", place_name(layer, head), layer, head);
   return wrapped(text + ".", static_cast<std::size_t>(style.width));
+}
+
+std::string looks_most_at(const LookReport& report, const HeadPlace& place, dim_t query) {
+  const Tensor row = map_weights(*report.recording, place.layer,
+                                 {.heads = {place.head}, .rows = {query}}, report.maps);
+  const auto seen = [&](dim_t j) { return !std::isnan(row.at({0, 0, j})); };
+  std::optional<dim_t> most;
+  for (dim_t j = 0; j <= query; ++j) {
+    if (seen(j) && (!most || row.at({0, 0, j}) > row.at({0, 0, *most}))) most = j;
+  }
+  if (!most) return "";
+  const auto named = [&](dim_t token) {
+    return format_text("{} {}", report.tokens[static_cast<std::size_t>(token)].label, token);
+  };
+  return format_text("{} looks most at {} ({:.4f})", named(query),
+                     *most == query ? "itself" : named(*most), row.at({0, 0, *most}));
 }
 
 std::string map_reason(const LookReport& report, const TerminalStyle& style) {

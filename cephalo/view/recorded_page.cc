@@ -3,6 +3,7 @@
 
 #include "cephalo/core/fail.h"
 #include "cephalo/view/head_json.h"
+#include "cephalo/view/opening_head.h"
 #include "cephalo/view/page.h"
 #include "cephalo/view/page_parts.h"
 #include "cephalo/view/recorded_file.h"
@@ -60,6 +61,7 @@ Json data_json(const LookReport& report, const RecordedPlan& plan, Json model, J
     json["probability"] = prediction.probability;
     predictions.push_back(std::move(json));
   }
+  const HeadPlace opening = opening_head(report);
   Json full;  // null: all heads
   if (plan.form == RecordedForm::partly) {
     full = Json::array();
@@ -77,6 +79,7 @@ Json data_json(const LookReport& report, const RecordedPlan& plan, Json model, J
             {"tokens", std::move(tokens)},
             {"heads", std::move(heads)},
             {"predictions", std::move(predictions)},
+            {"opening", {{"layer", opening.layer}, {"head", opening.head}}},
             {"full", std::move(full)},
             {"strongest", kStrongestKeys}}}};
 }

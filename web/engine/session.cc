@@ -148,9 +148,21 @@ QkvHeads Session::heads(const LayerRows& layer) const {
   return steps_->heads(qkv, {1, layer.qkv.dim(0), 0});
 }
 
+OpeningText Session::opening_text(const std::vector<Prediction>& likely) const {
+  OpeningText text;
+  const auto tokens = std::ssize(finished().ids);
+  for (const std::int64_t id : finished().ids) text.pieces.emplace_back(model_->piece(id));
+  if (!likely.empty()) text.next = model_->piece(likely.front().id);
+  text.last_weights = [this, tokens](const HeadPlace& place) {
+    return weights(place.layer, place.head, tokens - 1, 1).reshaped({tokens});
+  };
+  return text;
+}
+
 Json Session::report(dim_t top) const {
   const TextPass& pass = finished();
   const auto tokens = std::ssize(pass.ids);
+  std::vector<HeadReport> reports;
   Json all = Json::array();
   for (dim_t layer = 0; layer < options().num_layers; ++layer) {
     const QkvHeads h = heads(layer_rows(layer));
@@ -162,15 +174,20 @@ Json Session::report(dim_t top) const {
       if (at < probe_.size()) report.probe = probe_[at];
       report.labels = head_labels(report.text, report.probe ? &*report.probe : nullptr);
       all.push_back(head_json(report));
+      reports.push_back(std::move(report));
     }
   }
+  const std::vector<Prediction> likely = likeliest(pass.logits[0], top);
+  const HeadPlace opening = opening_head(reports, opening_text(likely));
   Json next = Json::array();
-  for (const Prediction& prediction : likeliest(pass.logits[0], top)) {
+  for (const Prediction& prediction : likely) {
     Json token = token_json(prediction.id);
     token["probability"] = prediction.probability;
     next.push_back(std::move(token));
   }
-  return {{"heads", std::move(all)}, {"predictions", std::move(next)}};
+  return {{"heads", std::move(all)},
+          {"predictions", std::move(next)},
+          {"opening", {{"layer", opening.layer}, {"head", opening.head}}}};
 }
 
 Tensor Session::weights(dim_t layer, dim_t head, dim_t first_row, dim_t rows) const {

@@ -11,6 +11,8 @@
 #include "cephalo/io/json_value.h"
 #include "cephalo/model/text_model.h"
 #include "cephalo/view/head_metrics.h"
+#include "cephalo/view/opening_head.h"
+#include "cephalo/view/predictions.h"
 #include "web/engine/text_pass.h"
 
 namespace cephalo::page {
@@ -44,7 +46,7 @@ class Session {
   // The next layer -> how many are left; the last one also makes the logits of the last token.
   dim_t advance();
 
-  // {"heads", "predictions"}: as cephalo look's
+  // {"heads", "predictions"}: as cephalo look's; {"opening"}: the head to open with
   Json report(dim_t top) const;
   // -> [num_heads or 1, rows, tokens], float32; head −1: all of the layer
   Tensor weights(dim_t layer, dim_t head, dim_t first_row, dim_t rows) const;
@@ -71,6 +73,7 @@ class Session {
   const LayerRows& layer_rows(dim_t layer) const;
   QkvHeads heads(const LayerRows& layer) const;
   void finish();
+  OpeningText opening_text(const std::vector<Prediction>& likely) const;
 
   std::shared_ptr<const TextModel> model_;
   std::shared_ptr<const ModelSteps> steps_;

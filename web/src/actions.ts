@@ -1,5 +1,5 @@
 // What a person can do. Views call these; each is one change of the state.
-import { choice, openingHead, sees, visible } from './select.ts';
+import { choice, sees, visible } from './select.ts';
 import type { Block, Cell, State, Store, Tab } from './state.ts';
 import { switchActions } from './switch_actions.ts';
 import type { Label } from './types.ts';
@@ -133,6 +133,5 @@ export function makeActions(store: Store) {
     openDialog: (dialog: State['dialog']) => store.update({ dialog, popover: null }),
     toast: (toast: string | null) => store.update({ toast }),
     ...switchActions(store),
-    openingHead: () => store.update({ ...openingHead(state().run!), over: null }),
   };
 }

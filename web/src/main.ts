@@ -6,7 +6,7 @@ import { Client } from './engine/client.ts';
 import type { Answer } from './engine/host.ts';
 import { fromHash, toHash, within } from './hash.ts';
 import { listenToKeys } from './keyboard.ts';
-import { choice, openingHead, waitsForRow } from './select.ts';
+import { choice, waitsForRow } from './select.ts';
 import { initialState, isDark, isFull, isRecorded, Store, type Cell, type State } from './state.ts';
 import { isAnswered, switchAsking, waitsForSwitched } from './switch_asking.ts';
 import { dialog } from './views/dialogs.ts';
@@ -77,7 +77,7 @@ function answered(answer: Answer): void {
     measured.engineBytes = answer.bytes;
     const { weights, norms, pooled } = answer.run;
     measured.arrayBytes = weights.byteLength + norms.byteLength + (pooled ? pooled.tiles.byteLength + pooled.last.byteLength + pooled.small.tiles.byteLength : 0);
-    const chosen = choosesHead ? openingHead(answer.run) : {};
+    const chosen = choosesHead ? answer.run.opening : {};
     choosesHead = false;
     store.update({ run: answer.run, error: null, steps: null, hover: null, ...chosen });
     store.update(within(store.state));
@@ -231,7 +231,7 @@ function remember(s: State): void {
 
 function followLink(): void {
   const { headGiven: given, ...linked } = link();
-  if (!given && store.state.run) Object.assign(linked, openingHead(store.state.run));
+  if (!given && store.state.run) Object.assign(linked, store.state.run.opening);
   const { run, error, text } = store.state.compared;
   if (linked.compared) linked.compared = { ...linked.compared, run, error: linked.compared.text === text ? error : null };
   store.update({ ...linked, hover: null, steps: null });

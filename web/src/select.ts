@@ -2,7 +2,6 @@
 import { isPooled, type State, type SwitchedRun } from './state.ts';
 import { isSwitched } from './switches.ts';
 import type { Head, Label, Run } from './types.ts';
-import { textOf } from './tokens.ts';
 
 const matrices = new WeakMap<Run, Map<string, Float32Array>>();
 
@@ -226,31 +225,3 @@ export function counts(run: Run, label: Label, i: number, j: number): boolean {
     case 'diffuse': return false;
   }
 }
-
-// The head that is open first tells a story: of those with a label, the one whose last token looks
-// most at copies of the predicted token (from 0.3 on); else the clearest previous-token head; else
-// the one with the highest score.
-export function openingHead(run: Run): { layer: number; head: number } {
-  const count = run.tokens.length;
-  const next = run.predictions[0] ? textOf(run.predictions[0].piece).trim() : '';
-  const copies: number[] = [];
-  for (let j = 1; j < count; ++j) if (textOf(run.tokens[j]!.piece).trim() === next) copies.push(j);
-  const best = (scoreOf: (head: Head, index: number) => number, least: number) => {
-    let found: Head | null = null;
-    let most = least;
-    run.heads.forEach((head, index) => {
-      const score = scoreOf(head, index);
-      if (score > most || (score === most && !found)) [found, most] = [head, score];
-    });
-    return found as Head | null;
-  };
-  const onCopies = (head: Head, index: number) => {
-    if (head.labels.length === 0) return 0;
-    return copies.reduce((sum, j) => sum + lastRow(run, index)[j]!, 0);
-  };
-  const labelled = (label: Label | null) => (head: Head) =>
-    Math.max(0, ...head.labels.filter((l) => !label || l.label === label).map((l) => l.score));
-  const chosen = best(onCopies, 0.3) ?? best(labelled('previous'), 0.01) ?? best(labelled(null), 0);
-  return chosen ? { layer: chosen.layer, head: chosen.head } : { layer: 0, head: 0 };
-}
-

@@ -1,5 +1,5 @@
 import { noSwitches, type Switches } from './switches.ts';
-import type { Head, HeadSwitch, Label, OffMeans, PageData, Pair, Row, Run, Sizes, Steps, Switched } from './types.ts';
+import type { Head, HeadSwitch, Label, OffMeans, PageData, Pair, Place, Row, Run, Sizes, Steps, Switched } from './types.ts';
 
 export type Tab = 'matrix' | 'lines' | 'steps' | 'compare';
 export type Scale = 'fixed' | 'row' | 'log';
@@ -28,12 +28,6 @@ export interface Effects {
   run: Run;
   off: OffMeans;
   changes: (number | undefined)[];
-}
-
-// Which head of the model.
-export interface Place {
-  layer: number;
-  head: number;
 }
 
 // What the chosen head is compared with.

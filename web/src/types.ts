@@ -47,12 +47,19 @@ export interface Sizes {
   vocab_size: number;
 }
 
+// Which head of a model.
+export interface Place {
+  layer: number;
+  head: number;
+}
+
 // What a model made of a text.
 export interface Run {
   text: string;
   tokens: Token[];
   heads: Head[];
   predictions: Prediction[];
+  opening: Place; // the head to open with
   weights: Float32Array; // [num_layers, num_heads, tokens, tokens]
   norms: Float32Array; // [num_layers, num_heads, tokens]: ‖v_j W_out^h‖₂
   milliseconds: number; // of the pass
@@ -156,6 +163,7 @@ export interface Recorded {
   tokens: Token[];
   heads: Head[];
   predictions: Prediction[];
+  opening: Place; // the head to open with
   full: number[] | null; // heads whose every weight is there; null: all of them
   strongest: number; // keys that were kept of each row of the others
 }

@@ -151,8 +151,8 @@ function readRun(engine: Engine, text: string, tokens: Token[], begun: number): 
     weights.set(engine.weights(layer, -1, 0, count), layer * num_heads * count * count);
     norms.set(engine.valueNorms(layer), layer * num_heads * count);
   }
-  const { heads, predictions } = engine.report(shownPredictions);
-  return { text, tokens, heads, predictions, weights, norms, milliseconds: performance.now() - begun };
+  const { heads, predictions, opening } = engine.report(shownPredictions);
+  return { text, tokens, heads, predictions, opening, weights, norms, milliseconds: performance.now() - begun };
 }
 
 function messageOf(error: unknown): string {

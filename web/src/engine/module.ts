@@ -1,4 +1,4 @@
-import type { Prediction, Head, HeadSwitch, Sizes, Step, SwitchReport, Token } from '../types.ts';
+import type { Prediction, Head, HeadSwitch, Place, Sizes, Step, SwitchReport, Token } from '../types.ts';
 import { wasi } from './wasi.ts';
 
 export interface ModelFiles {
@@ -101,7 +101,7 @@ export class Engine {
     return this.check(this.wasm.engine_advance());
   }
 
-  report(top: number): { heads: Head[]; predictions: Prediction[] } {
+  report(top: number): { heads: Head[]; predictions: Prediction[]; opening: Place } {
     this.check(this.wasm.engine_report(top));
     return JSON.parse(this.text());
   }

@@ -127,7 +127,7 @@ function readPooled(file: File, count: number): Pooled {
 }
 
 function makeRun(engine: Engine, file: File, recorded: Recorded, text: string, begun: number): Run {
-  const { tokens, heads, predictions } = recorded;
+  const { tokens, heads, predictions, opening } = recorded;
   const { num_layers, num_heads } = recorded.sizes;
   const count = tokens.length;
   const norms = new Float32Array(num_layers * num_heads * count);
@@ -137,7 +137,7 @@ function makeRun(engine: Engine, file: File, recorded: Recorded, text: string, b
   for (let layer = 0; layer < num_layers && !pooled; ++layer) {
     weights.set(engine.recordedWeights(layer, -1, 0, count), layer * num_heads * count * count);
   }
-  return { text, tokens, heads, predictions, weights, norms, milliseconds: performance.now() - begun,
+  return { text, tokens, heads, predictions, opening, weights, norms, milliseconds: performance.now() - begun,
            ...(pooled ? { pooled } : {}) };
 }
 
