@@ -8,7 +8,7 @@ LENS  := build/transformer-lens
 # It repeats itself, so that heads which look for repeats have something to find.
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
-.PHONY: help demo page test test-web test-asan test-sanitized test-tsan test-neon test-wasm test-zig test-mpi test-long test-torch test-tokenizer test-transformer-lens \
+.PHONY: help demo page gallery test test-web test-asan test-sanitized test-tsan test-neon test-wasm test-zig test-mpi test-long test-torch test-tokenizer test-transformer-lens \
         test-stranger build-cuda test-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench-effects bench docs \
         docs-site docs-lint fmt lint lint-all lint-files deps clean
 
@@ -43,6 +43,13 @@ test-web: ## the page that cephalo page writes: its engine in Node, the page in 
 	@cmake --build $(BUILD) --target cephalo_cli
 	@cd web && npm ci --silent && npm run --silent check
 	@CEPHALO=$(abspath $(BUILD))/cli/cephalo node --test tests/web/
+
+gallery: ## the page's pictures in docs/ anew
+	@tools/deps build web
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF
+	@cmake --build $(BUILD) --target cephalo_cli
+	@cd web && npm ci --silent
+	@CEPHALO=$(abspath $(BUILD))/cli/cephalo node tests/web/gallery.mjs
 
 test-asan: ## the same tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/deps build test python
