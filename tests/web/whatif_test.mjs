@@ -52,6 +52,9 @@ test('8: no scaling, no mask and temperature, each with its question and its ans
   assert.equal(await pressed(page, '#no-scaling'), 'true');
   assert.match(await text(page, '#what-if'), /^What if this head did not divide by √32\? /);
   await compare(page, [bent(2, 3, { scaled: false })]);
+  await click(page, '#tab-steps');
+  assert.match(await text(page, '#what-if'), /This tab is as trained\.Reset$/);
+  await click(page, '#tab-matrix');
   assert.equal(await page.locator('.hc.touched').count(), 1);
   assert.equal(await page.locator('.hc.touched').getAttribute('data-head'), '19');
   assert.equal(await page.locator('.chip.next.differs').count(), 1);

@@ -44,7 +44,7 @@ export function whatIfBar(s: State, a: Actions): Node_ | null {
   if (!isSwitched(s)) return null;
   const asked = questions(s).flatMap(({ subject, what }, n) => [n > 0 ? ' and ' : '', `${subject} `, h('b', null, what)]);
   return h('div', { class: 'bar', id: 'what-if', role: 'status' },
-    h('span', null, 'What if ', asked, '?', answer(s), s.tab === 'steps' && ' Steps are as trained.'),
+    h('span', null, 'What if ', asked, '?', answer(s), !['matrix', 'lines'].includes(s.tab) && ' This tab is as trained.'),
     h('button', { id: 'reset', onclick: () => a.resetSwitches() }, 'Reset'));
 }
 
