@@ -37,12 +37,14 @@ page: ## web/dist anew: the page and its engine; needs Emscripten and Node
 	@cmake --preset engine && cmake --build --preset engine
 	@cd web && npm ci --silent && node build.mjs --engine=../build/engine/web/engine/engine.wasm
 
-test-web: ## the page that cephalo page writes: its engine in Node, the page in Chromium
-	@tools/deps build web
+test-web: ## the page that cephalo page writes: its engine, built anew, in Node, the page in Chromium and Firefox
+	@tools/deps build wasm web
 	@[ -f $(BUILD)/build.ninja ] || cmake --preset release -DCEPHALO_BUILD_TESTS=OFF
 	@cmake --build $(BUILD) --target cephalo_cli
+	@cmake --preset engine && cmake --build --preset engine
 	@cd web && npm ci --silent && npm run --silent check
-	@CEPHALO=$(abspath $(BUILD))/cli/cephalo node --test tests/web/
+	@CEPHALO=$(abspath $(BUILD))/cli/cephalo CEPHALO_ENGINE=$(abspath build/engine/web/engine/engine.wasm) \
+	  node --test --test-concurrency=1 tests/web/*_test.mjs
 
 gallery: ## the page's pictures in docs/ anew
 	@tools/deps build web

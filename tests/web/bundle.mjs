@@ -1,14 +1,19 @@
 // TypeScript of web/src as a module for Node.
-import { mkdtempSync } from 'node:fs';
+import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { createRequire } from 'node:module';
+import { inflateRawSync } from 'node:zlib';
 
 export const root = join(dirname(fileURLToPath(import.meta.url)), '../..');
 export const require = createRequire(join(root, 'web/package.json'));
 // The program: make test-web says where it was built.
 export const program = process.env.CEPHALO ?? join(root, 'build/release/cli/cephalo');
+
+// The engine that the page holds, or another one to put through the same tests.
+export const wasm = process.env.CEPHALO_ENGINE_TESTED ? readFileSync(process.env.CEPHALO_ENGINE_TESTED)
+  : inflateRawSync(readFileSync(join(root, 'web/dist/engine.wasm.deflate')));
 
 export async function load(path) {
   const esbuild = require('esbuild');

@@ -4,12 +4,11 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, test } from 'node:test';
-import { inflateRawSync } from 'node:zlib';
-import { load, minified, program, root } from './bundle.mjs';
+import { deflateRawSync } from 'node:zlib';
+import { load, minified, program, root, wasm } from './bundle.mjs';
 
 const folder = join(root, 'models/cephalo-small');
-const deflated = readFileSync(join(root, 'web/dist/engine.wasm.deflate'));
-const wasm = inflateRawSync(deflated);
+const deflated = deflateRawSync(wasm, { level: 9 });
 const texts = ['The cat sat on the mat. The cat sat on the',
                'Peter Rabbit met Jemima. Peter Rabbit met Jemima. Peter',
                '“Naïve” <b>🐇</b>\n\tdone'];

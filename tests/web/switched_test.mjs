@@ -4,8 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, test } from 'node:test';
-import { inflateRawSync } from 'node:zlib';
-import { load, program, root } from './bundle.mjs';
+import { load, program, root, wasm } from './bundle.mjs';
 import { plainModel } from './plain_model.mjs';
 
 const folder = join(root, 'models/cephalo-small');
@@ -15,7 +14,7 @@ const cat = 'The cat sat on the mat. The cat sat on the';
 let engine;
 before(async () => {
   const { Engine } = await load('engine/module.ts');
-  engine = await Engine.create(inflateRawSync(readFileSync(join(root, 'web/dist/engine.wasm.deflate'))));
+  engine = await Engine.create(wasm);
   const file = (name) => new Uint8Array(readFileSync(join(folder, name)));
   engine.load({ name: 'cephalo-small', config: file('config.json'), parameters: file('model.safetensors'),
                 vocab: file('vocab.json'), merges: file('merges.txt') });
