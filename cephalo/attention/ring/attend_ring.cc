@@ -94,7 +94,7 @@ class Ring {
   void attend_to(RingKeys& keys, int owner, Transfers& moving) {
     for (const RingPiece& q_piece : ring_pieces(call_.tokens, rank_, size_)) {
       for (const RingPiece& kv_piece : ring_pieces(call_.tokens, owner, size_)) {
-        attend_piece(keys, q_piece, kv_piece);
+        if (call_.meet(q_piece, kv_piece)) attend_piece(keys, q_piece, kv_piece);
         moving.progress();
       }
     }

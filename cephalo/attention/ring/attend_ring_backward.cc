@@ -128,7 +128,9 @@ class RingBackward {
     const Wide v(keys.v(), call_.sums);
     for (const RingPiece& q_piece : ring_pieces(call_.tokens, rank_, size_)) {
       for (const RingPiece& kv_piece : ring_pieces(call_.tokens, owner, size_)) {
-        go_back_piece(k.view(), v.view(), shares, q_piece, kv_piece);
+        if (call_.meet(q_piece, kv_piece)) {
+          go_back_piece(k.view(), v.view(), shares, q_piece, kv_piece);
+        }
         moving.progress();
         if (sending_ != nullptr) sending_->progress();
       }

@@ -31,6 +31,7 @@ RingCall::RingCall(World& world_, dim_t tokens_, const TensorView& q_, const Ten
       k(with_leading_ones(k_, 4)),
       v(with_leading_ones(v_, 4)),
       mask(mask_),
+      by_position(mask_),
       options(options_),
       sums(q_.dtype() == DType::f64 ? DType::f64 : DType::f32) {
   require(q.device().is_host() && k.device().is_host() && v.device().is_host(),
@@ -47,7 +48,22 @@ RingCall::RingCall(World& world_, dim_t tokens_, const TensorView& q_, const Ten
           "{}: no process has whole rows of weights or scores; weights() with a place computes "
           "those of a rectangle",
           function);
-  require(options.place == Place(), "{}: the place of its rows follows from the world", function);
+  const Place& place = options.place;
+  require(place.heads == Place::Axis() && place.q_tokens == Place::Axis() &&
+              place.kv_tokens == Place::Axis(),
+          "{}: the place of its rows follows from the world", function);
+  by_position.tensors.clear();
+}
+
+bool RingCall::meet(const RingPiece& q_piece, const RingPiece& kv_piece) const {
+  const MaskExtent extent{q.dim(0), q.dim(1), q_piece.whole.count(), kv_piece.whole.count()};
+  const BoundMask bound(by_position, extent, "attend_ring", options_of(q_piece, kv_piece).place,
+                        q.device());
+  for (dim_t b = 0; b < extent.batch; ++b) {
+    const BoundMask::KeyRange seen = bound.key_range(b, 0, extent.q_tokens);
+    if (seen.begin < seen.end) return true;
+  }
+  return false;
 }
 
 Mask RingCall::mask_of(const RingPiece& q_piece, const RingPiece& kv_piece) const {

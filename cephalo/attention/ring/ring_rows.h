@@ -30,6 +30,8 @@ struct RingCall {
   // Of queries in one piece against keys in another. The tensors of the mask are cut to them.
   Mask mask_of(const RingPiece& q_piece, const RingPiece& kv_piece) const;
   AttendOptions options_of(const RingPiece& q_piece, const RingPiece& kv_piece) const;
+  // Do positions leave a key of the one to a query of the other?
+  bool meet(const RingPiece& q_piece, const RingPiece& kv_piece) const;
   // A tensor of the mask or its gradient, [batch | 1, heads | 1, mine | 1, tokens | 1].
   template <typename View>
   View pairs_of(const View& t, const RingPiece& q_piece, const RingPiece& kv_piece) const;
@@ -38,6 +40,7 @@ struct RingCall {
   dim_t tokens;
   TensorView q, k, v;  // rank 4
   const Mask& mask;
+  Mask by_position;  // without its tensors
   AttendOptions options;
   DType sums;  // what partial results have: float64 for float64, else float32
 };
