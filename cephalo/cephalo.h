@@ -13,6 +13,7 @@
 #include "cephalo/attention/reference/trace.h"
 #include "cephalo/attention/ring/attend_heads.h"
 #include "cephalo/attention/ring/attend_ring.h"
+#include "cephalo/attention/ring/spread.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/dtype.h"

@@ -48,6 +48,8 @@ void Block::forward(const BlockCall& call, const BlockFrame& frame, const Tensor
   attending.call = call.call;
   attending.drop = call.dropout.probability > 0.0;
   attending.place.batch = call.part;
+  attending.spread = call.spread;
+  if (call.mask != nullptr) attending.mask = *call.mask;
   const MutableTensorView normed = as_sequences(frame.normed_1, call);
   const MutableTensorView middle = as_sequences(frame.middle, call);
   if (call.on_attention != nullptr) (*call.on_attention)(call.layer, normed);

@@ -34,9 +34,11 @@ struct BlockCall {
   dim_t tokens = 0;
   KVCache* cache = nullptr;
   RowDropout dropout = {};
-  std::uint64_t call = 0;   // number of the pass, for dropout of attention's weights
-  Place::Axis part = {};    // of a larger batch
-  std::uint32_t place = 0;  // of this block's first dropout; the second is the next
+  std::uint64_t call = 0;  // number of the pass, for dropout of attention's weights
+  Place::Axis part = {};   // of a larger batch
+  Spread spread = {};
+  const Mask* mask = nullptr;  // besides the layer's own
+  std::uint32_t place = 0;     // of this block's first dropout; the second is the next
   dim_t layer = 0;
   bool last_only = false;  // y: [batch, d_model], of the last row of each sequence; without dropout
   const std::function<void(dim_t layer, const TensorView& x)>* on_attention = nullptr;

@@ -49,6 +49,8 @@ struct GptCall {
   // Sees what each attention layer is given, [batch, tokens, d_model], as the call proceeds; with
   // attention(layer) that is all it takes to look at weights.
   std::function<void(dim_t layer, const TensorView& x)> on_attention = {};
+  Mask mask = {};      // joined by & with causal, in every layer
+  Spread spread = {};  // ids and logits are of this process's tokens; no cache, no last_only
 };
 
 // One block of rows of the logits on its way: logits: [rows, vocab_size], of the tokens
@@ -69,6 +71,11 @@ struct PassOptions {
   int threads = 0;
   Place::Axis batch = {};  // ids are these rows of a larger batch, and drop what they drop there
   GradientsDone on_gradients = {};
+  Mask mask = {};  // joined by & with causal, in every layer
+  // ids are this process's tokens, and so are the rows that the loss sees. The loss that is
+  // returned and the gradients are sums over all processes, rank after rank, on every one of them;
+  // dropout drops what it drops in one process.
+  Spread spread = {};
 };
 
 // A GPT: token and position embeddings, pre-norm blocks, a last norm and the output head.
@@ -124,6 +131,7 @@ class Gpt {
   void update_all(const ParameterChange& change);
 
  private:
+  class SpreadGradients;
   friend class GptGradients;
   friend const GptLayers& layers_of(const Gpt& model);
   std::unique_ptr<GptLayers> layers_;

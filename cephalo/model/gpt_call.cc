@@ -37,7 +37,11 @@ Tensor Gpt::operator()(const TensorView& ids, const GptCall& call) const {
   require(call.cache == nullptr || call.saved == nullptr,
           "Gpt: saved takes what attention worked with on these ids alone; it does not go with a "
           "cache");
-  GptPass::check_length(o, call.cache != nullptr ? call.cache->tokens() : 0, tokens);
+  const bool spread = call.spread.world != nullptr;
+  require(!spread || (call.cache == nullptr && !call.last_only),
+          "Gpt: tokens that are spread over processes go with neither a cache nor last_only");
+  GptPass::check_length(o, call.cache != nullptr ? call.cache->tokens() : 0,
+                        spread ? call.spread.tokens : tokens);
   Shape shape = ids.shape();
   if (call.last_only) shape[-1] = std::min<dim_t>(tokens, 1);
   shape.push_back(o.vocab_size);
@@ -48,7 +52,11 @@ Tensor Gpt::operator()(const TensorView& ids, const GptCall& call) const {
 
   const UseThreads limit(call.threads);
   PassMemory memory;
-  GptPass::Options options{.saved = call.saved, .cache = call.cache, .last_only = call.last_only};
+  GptPass::Options options{.saved = call.saved,
+                           .cache = call.cache,
+                           .last_only = call.last_only,
+                           .spread = call.spread,
+                           .mask = &call.mask};
   if (call.on_attention) options.on_attention = &call.on_attention;
   GptPass pass(model, view(checked, {batch, tokens}), options, memory);
   const TensorView rows = pass.forward();

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "cephalo/attention/ring/attend_ring.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/random.h"
 #include "cephalo/linear/ops.h"
@@ -19,15 +20,37 @@ void GptPass::check_length(const GptOptions& o, dim_t before, dim_t tokens) {
 
 GptPass::GptPass(const GptLayers& model, const TensorView& ids, const Options& options,
                  PassMemory& memory)
-    : model_(model),
-      ids_(ids),
-      options_(options),
-      memory_(memory),
-      dropout_{options.dropout, mix_seed(model.seed, options.call),
-               checked_mul(options.batch.begin, ids.dim(1))} {
+    : model_(model), ids_(ids), options_(options), memory_(memory) {
   memory_.begin();
+  place_rows();
+  dropout_ = {options.dropout, mix_seed(model.seed, options.call), row_runs_};
   take_frames();
   keep_attention();
+}
+
+// Whole sequences are one run; of spread ones each piece is.
+void GptPass::place_rows() {
+  const dim_t mine = ids_.dim(1);
+  if (options_.spread.world == nullptr) {
+    const dim_t first = options_.cache != nullptr ? options_.cache->tokens() : 0;
+    id_runs_.push_back({ids_, 0, first});
+    row_runs_.push_back({0, ids_.numel(), checked_mul(options_.batch.begin, mine)});
+    return;
+  }
+  const World& world = *options_.spread.world;
+  const RingShare share = ring_share(options_.spread.tokens, world.rank(), world.size());
+  for (dim_t b = 0; b < ids_.dim(0); ++b) {
+    const dim_t whole = checked_mul(options_.batch.begin + b, options_.spread.tokens);
+    dim_t t = 0;
+    for (const Share& piece : {share.early, share.late}) {
+      if (piece.count() == 0) continue;
+      const dim_t row = b * mine + t;
+      id_runs_.push_back(
+          {ids_.slice(0, b, b + 1).slice(1, t, t + piece.count()), row, piece.begin});
+      row_runs_.push_back({row, piece.count(), whole + piece.begin});
+      t += piece.count();
+    }
+  }
 }
 
 // With a way back every block has a frame of its own, otherwise all share one.
@@ -76,6 +99,8 @@ BlockCall GptPass::block_call(std::size_t layer) const {
           .dropout = dropout_,
           .call = options_.call,
           .part = options_.batch,
+          .spread = options_.spread,
+          .mask = options_.mask,
           .place = static_cast<std::uint32_t>(1 + 2 * layer),
           .layer = static_cast<dim_t>(layer),
           .last_only = options_.last_only && layer + 1 == frames_.size(),
@@ -83,8 +108,10 @@ BlockCall GptPass::block_call(std::size_t layer) const {
 }
 
 MutableTensorView GptPass::forward() {
-  const dim_t first = options_.cache != nullptr ? options_.cache->tokens() : 0;
-  embed_into(model_.tables(), ids_, first, frames_[0].x);
+  for (const IdRun& run : id_runs_) {
+    embed_into(model_.tables(), run.ids, run.position,
+               frames_[0].x.slice(0, run.row, run.row + run.ids.numel()));
+  }
   drop_rows(dropout_, 0, frames_[0].x);
   const dim_t rows = options_.last_only ? ids_.dim(0) : ids_.numel();
   const MutableTensorView last = last_.slice(0, 0, rows);
@@ -125,7 +152,13 @@ void GptPass::backward(const TensorView& dnormed, GptGradientTensors& gradients,
     tell(before + l * of_block, before + (l + 1) * of_block);
   }
   drop_rows(dropout_, 0, dx);
-  embed_backward(ids_, dx, gradients.tables());
+  for (const IdRun& run : id_runs_) {
+    EmbeddingGradients to = gradients.tables();
+    if (to.position.numel() > 0) {
+      to.position = to.position.slice(0, run.position, run.position + run.ids.dim(1));
+    }
+    embed_backward(run.ids, dx.slice(0, run.row, run.row + run.ids.numel()), to);
+  }
   tell(0, before);
 }
 

@@ -20,7 +20,9 @@ class GptPass {
     bool last_only = false;     // the last row of each sequence alone; not with `keeps`
     double dropout = 0.0;
     std::uint64_t call = 0;
-    Place::Axis batch = {};  // of which ids are a part
+    Place::Axis batch = {};      // of which ids are a part
+    Spread spread = {};          // of whose sequences ids are this process's tokens
+    const Mask* mask = nullptr;  // besides causal
     const std::function<void(dim_t layer, const TensorView& x)>* on_attention = nullptr;
   };
 
@@ -47,12 +49,22 @@ class GptPass {
  private:
   void take_frames();
   void keep_attention();
+  void place_rows();
   BlockCall block_call(std::size_t layer) const;
+
+  // Ids whose rows lie side by side.
+  struct IdRun {
+    TensorView ids;  // [sequences, tokens]
+    dim_t row;       // of the first
+    dim_t position;  // of each sequence's first token
+  };
 
   const GptLayers& model_;
   TensorView ids_;
   Options options_;
   PassMemory& memory_;
+  std::vector<IdRun> id_runs_;
+  std::vector<RowRun> row_runs_;
   RowDropout dropout_;
   std::vector<BlockFrame> frames_;
   MutableTensorView last_;  // x after the last block

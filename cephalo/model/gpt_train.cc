@@ -10,6 +10,7 @@
 #include "cephalo/model/gpt.h"
 #include "cephalo/model/gpt_layers.h"
 #include "cephalo/model/gpt_pass.h"
+#include "cephalo/world/world.h"
 
 namespace cephalo {
 namespace {
@@ -42,7 +43,49 @@ class LaidOut {
   std::optional<PackedLinear> own_;
 };
 
+void check_tokens(const GptOptions& o, const TensorView& ids, const Spread& spread) {
+  GptPass::check_length(o, 0, spread.world != nullptr ? spread.tokens : ids.dim(1));
+}
+
+// This process's share of a loss -> the sum over processes, rank after rank.
+double summed(double share, const Spread& spread) {
+  if (spread.world == nullptr) return share;
+  Tensor sum = Tensor::full({1}, share, DType::f64);
+  spread.world->sum(sum);
+  return *sum.data_as<double>();
+}
+
 }  // namespace
+
+// Gradients of a pass whose tokens are spread: shares of this process, which become sums over all
+// as soon as they are whole. Apart from the caller's, which hold sums of earlier passes already.
+class Gpt::SpreadGradients {
+ public:
+  SpreadGradients(const Gpt& model, GptGradients& to, const PassOptions& options)
+      : to_(to), options_(options) {
+    if (options.spread.world != nullptr) own_.emplace(model);
+  }
+
+  GptGradientTensors& shares() { return own_ ? *own_->stored_ : *to_.stored_; }
+
+  GradientsDone on_gradients() {
+    if (!own_) return options_.on_gradients;
+    return [this](std::size_t first, std::size_t end) { add_up(first, end); };
+  }
+
+ private:
+  void add_up(std::size_t first, std::size_t end) {
+    for (std::size_t n = first; n < end; ++n) {
+      options_.spread.world->sum(own_->tensors()[n]);
+      ops::add(own_->tensors()[n], to_.tensors()[n]);
+    }
+    if (options_.on_gradients) options_.on_gradients(first, end);
+  }
+
+  GptGradients& to_;
+  const PassOptions& options_;
+  std::optional<GptGradients> own_;
+};
 
 double Gpt::loss_pass(const TensorView& ids, const LogitsLoss& loss,
                       const PassOptions& options) const {
@@ -50,15 +93,16 @@ double Gpt::loss_pass(const TensorView& ids, const LogitsLoss& loss,
   const GptOptions& o = model.options;
   require(ids.rank() == 2, "Gpt::loss_pass: ids {} must be [batch, tokens]", ids.shape());
   const Tensor checked = checked_ids("Gpt::loss_pass", ids, o.vocab_size);
-  GptPass::check_length(o, 0, ids.dim(1));
+  check_tokens(o, ids, options.spread);
   if (ids.numel() == 0) return 0.0;
   const UseThreads limit(options.threads);
   PassMemory own;
-  GptPass pass(model, checked, {},
+  GptPass pass(model, checked, {.spread = options.spread, .mask = &options.mask},
                options.workspace != nullptr ? *options.workspace->memory_ : own);
   const MutableTensorView normed = pass.forward();
   const MutableTensorView memory = pass.take({std::min(normed.dim(0), kLogitRows), o.vocab_size});
-  return for_logits(LaidOut(model.packed_head, model.head_weight(), o.dtype), normed, memory, loss);
+  const LaidOut head(model.packed_head, model.head_weight(), o.dtype);
+  return summed(for_logits(head, normed, memory, loss), options.spread);
 }
 
 double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradients& gradients,
@@ -67,16 +111,22 @@ double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradien
   const GptOptions& o = model.options;
   require(ids.rank() == 2, "Gpt::train_pass: ids {} must be [batch, tokens]", ids.shape());
   const Tensor checked = checked_ids("Gpt::train_pass", ids, o.vocab_size);
-  GptPass::check_length(o, 0, ids.dim(1));
-  GptGradientTensors& to = *gradients.stored_;
-  require(to.fits(model),
+  check_tokens(o, ids, options.spread);
+  require(gradients.stored_->fits(model),
           "Gpt::train_pass: these gradients belong to a model of other sizes; GptGradients(model) "
           "makes matching ones");
   if (ids.numel() == 0) return 0.0;
   const UseThreads limit(options.threads);
+  SpreadGradients spread(*this, gradients, options);
+  GptGradientTensors& to = spread.shares();
   PassMemory own;
   GptPass pass(model, checked,
-               {.keeps = true, .dropout = o.dropout, .call = options.call, .batch = options.batch},
+               {.keeps = true,
+                .dropout = o.dropout,
+                .call = options.call,
+                .batch = options.batch,
+                .spread = options.spread,
+                .mask = &options.mask},
                options.workspace != nullptr ? *options.workspace->memory_ : own);
   const MutableTensorView normed = pass.forward();
   const MutableTensorView dnormed = pass.take(normed.shape());
@@ -93,8 +143,8 @@ double Gpt::train_pass(const TensorView& ids, const LogitsLoss& loss, GptGradien
         ops::linear_backward({normed.slice(0, first, end), weight, logits}, {{}, to.head, {}});
         return share;
       });
-  pass.backward(dnormed, to, options.on_gradients);
-  return sum;
+  pass.backward(dnormed, to, spread.on_gradients());
+  return summed(sum, options.spread);
 }
 
 GptWorkspace::GptWorkspace() : memory_(std::make_unique<PassMemory>()) {}

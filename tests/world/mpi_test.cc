@@ -5,6 +5,7 @@
 
 #include "cephalo/world/world.h"
 #include "tests/attention/ring/ring_claims.h"
+#include "tests/model/spread_claims.h"
 #include "tests/world/world_claims.h"
 
 namespace cephalo {
@@ -21,6 +22,8 @@ TEST_P(MpiTest, holds) {
 INSTANTIATE_TEST_SUITE_P(World, MpiTest, ::testing::ValuesIn(testing::world_claims()),
                          [](const auto& claim) { return claim.param.first; });
 INSTANTIATE_TEST_SUITE_P(Ring, MpiTest, ::testing::ValuesIn(testing::ring_claims()),
+                         [](const auto& claim) { return claim.param.first; });
+INSTANTIATE_TEST_SUITE_P(Spread, MpiTest, ::testing::ValuesIn(testing::spread_claims()),
                          [](const auto& claim) { return claim.param.first; });
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cephalo/attention/layer/row_rotation.h"
+#include "cephalo/attention/ring/attend_spread.h"
 #include "cephalo/core/views.h"
 #include "cephalo/linear/ops.h"
 #include "cephalo/linear/workspace.h"
@@ -24,7 +25,7 @@ struct Projected {
 
 class FusedLayer {
  public:
-  FusedLayer(const FusedLayerRun& run, AttendProblem problem, LayerPass* pass)
+  FusedLayer(const FusedLayerRun& run, std::optional<AttendProblem> problem, LayerPass* pass)
       : sizes_(run.parameters.sizes()),
         packed_(run.packed),
         call_(run.call),
@@ -37,19 +38,23 @@ class FusedLayer {
 
   void run(const MutableTensorView& output) {
     const Projected in = place_inputs();
-    problem_.q = in.q;
-    if (call_.cache == nullptr) {
-      problem_.k = in.k;
-      problem_.v = in.v;
-    }
+    if (!is_spread()) set_inputs(in);
     // 1 to 3  PROJECT, SPLIT, TRANSPOSE
-    project_inputs(in, problem_.mask);
+    if (is_spread()) {
+      project_spread(in);
+    } else {
+      project_inputs(in, problem_->mask);
+    }
     // 4 and 5  ATTEND, CONCAT
     const MutableTensorView context = place_context(in, output);
     AttendOutput heads{heads_of(context, batch_, 0, sizes_.num_heads, sizes_.v_dim)};
     if (pass_ != nullptr) heads.lse = keep(in, context);
     if (call_.cache != nullptr) call_.cache->append(in.k, in.v, call_.counts);
-    engine_.attend(problem_, heads);
+    if (is_spread()) {
+      attend_spread_into(call_.spread, heads, in.q, in.k, in.v, call_.mask, call_.options);
+    } else {
+      engine_->attend(*problem_, heads);
+    }
     // 6  PROJECT
     if (sizes_.out_proj) {
       ops::linear(*packed_.out, context, output);
@@ -60,6 +65,15 @@ class FusedLayer {
   }
 
  private:
+  bool is_spread() const { return call_.spread.world != nullptr; }
+
+  void set_inputs(const Projected& in) {
+    problem_->q = in.q;
+    if (call_.cache != nullptr) return;
+    problem_->k = in.k;
+    problem_->v = in.v;
+  }
+
   // A pass may bring the memory of an older one along.
   MutableTensorView reuse(Tensor& kept, const Shape& shape) const {
     if (kept.shape() != shape || kept.dtype() != steps_) {
@@ -87,7 +101,7 @@ class FusedLayer {
   }
 
   bool may_write_over_q() const {
-    return engine_.writes_over_q != nullptr && engine_.writes_over_q(problem_);
+    return !is_spread() && engine_->writes_over_q != nullptr && engine_->writes_over_q(*problem_);
   }
 
   // -> memory for lse
@@ -125,6 +139,15 @@ class FusedLayer {
     apply(*packed_.kv, kv, in.kv_rows, rotation_of(in, mask, false, true));
   }
 
+  // The rows of a process stand at two places of the sequence, each turned by its own positions.
+  void project_spread(const Projected& in) const {
+    const MaybeCopied x = reshape(call_.x, {batch_ * tokens_, call_.x.dim(2)});
+    ops::linear(*packed_.qkv, x, in.rows);
+    if (!call_.rotary) return;
+    turn_placed(call_.placed, *call_.rotary, PlacedHeads::q, in.q);
+    turn_placed(call_.placed, *call_.rotary, PlacedHeads::k, in.k);
+  }
+
   void apply(const PackedLinear& linear, const TensorView& x, const MutableTensorView& to,
              std::optional<RowRotation> rotation) const {
     if (!rotation) return ops::linear(linear, x, to);
@@ -145,8 +168,8 @@ class FusedLayer {
   const ParameterSizes& sizes_;
   const PackedParameters& packed_;
   const LayerCall& call_;
-  const EngineEntry& engine_;
-  AttendProblem problem_;
+  const EngineEntry* engine_;
+  std::optional<AttendProblem> problem_;
   LayerPass* pass_;
   DType steps_;
   dim_t batch_;
@@ -191,7 +214,7 @@ MutableTensorView heads_of(const MutableTensorView& rows, dim_t batch, dim_t beg
           rows.device()};
 }
 
-void run_fused_layer(const FusedLayerRun& run, AttendProblem problem,
+void run_fused_layer(const FusedLayerRun& run, std::optional<AttendProblem> problem,
                      const MutableTensorView& output, LayerPass* pass) {
   FusedLayer(run, std::move(problem), pass).run(output);
 }

@@ -28,14 +28,14 @@ struct FusedLayerRun {
   const Parameters& parameters;
   const PackedParameters& packed;  // for this kind of call
   const LayerCall& call;
-  const EngineEntry& engine;  // attends
+  const EngineEntry* engine;  // attends; null where tokens are spread: the ring asks for its own
 };
 
 // The six steps with q, k and v in one product, heads split and merged by strides alone, on any
-// engine that attends into memory of the caller's. `problem` is the call's, ahead. output:
-// [batch · tokens, d_out], dense rows, any floating type (without an output projection it is
-// context_width wide). `pass`, when given, gets q, k, v, context and lse.
-void run_fused_layer(const FusedLayerRun& run, AttendProblem problem,
+// engine that attends into memory of the caller's. `problem` is the call's, ahead; none where
+// tokens are spread. output: [batch · tokens, d_out], dense rows, any floating type (without an
+// output projection it is context_width wide). `pass`, when given, gets q, k, v, context and lse.
+void run_fused_layer(const FusedLayerRun& run, std::optional<AttendProblem> problem,
                      const MutableTensorView& output, LayerPass* pass = nullptr);
 
 // Columns [begin, begin + heads · dim) of rows: [batch · tokens, width], as

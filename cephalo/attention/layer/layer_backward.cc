@@ -7,6 +7,7 @@
 #include "cephalo/attention/engine/backward_problem.h"
 #include "cephalo/attention/layer/fused_layer.h"
 #include "cephalo/attention/layer/row_rotation.h"
+#include "cephalo/attention/ring/attend_spread.h"
 #include "cephalo/core/random.h"
 #include "cephalo/linear/ops.h"
 #include "cephalo/linear/project_backward.h"
@@ -42,11 +43,13 @@ class LayerBackward {
     const TensorView dcontext = project_output();
     // 5  CONCAT     heads beside each other      ←  strides alone
     // 4  ATTEND     softmax(q kᵀ) v              ←  dq, dk, dv
-    const ProjectedGradients d = make_projected();
-    const BackwardProblem problem = attention_problem(dcontext, d);
-    run_backward(problem);
     // 3  TRANSPOSE, 2  SPLIT                     ←  strides alone; rotary turns back
-    if (rotary_) turn_back(d, problem.forward.mask);
+    const ProjectedGradients d = make_projected();
+    if (pass_.spread.world != nullptr) {
+      attend_back_spread(dcontext, d);
+    } else {
+      attend_back(dcontext, d);
+    }
     // 1  PROJECT    rows = x W_qkvᵀ + b_qkv      ←  dx, dW_qkv, db_qkv
     project_inputs(d);
     Workspace::of_this_thread().keep_a_little();
@@ -106,12 +109,27 @@ class LayerBackward {
             rows.device()};
   }
 
-  BackwardProblem attention_problem(const TensorView& dcontext, const ProjectedGradients& d) {
+  AttendPass attention_pass(const TensorView& dcontext) const {
+    return {context_heads(pass_.context), pass_.lse, context_heads(dcontext)};
+  }
+
+  void attend_back(const TensorView& dcontext, const ProjectedGradients& d) {
     AttendOptions options = pass_.options;
     if (generator_) options.generator = &*generator_;
-    return make_backward_problem({d.dq, d.dk, d.dv},
-                                 {context_heads(pass_.context), pass_.lse, context_heads(dcontext)},
-                                 pass_.q, pass_.k, pass_.v, pass_.mask, options);
+    const BackwardProblem problem =
+        make_backward_problem({d.dq, d.dk, d.dv}, attention_pass(dcontext), pass_.q, pass_.k,
+                              pass_.v, pass_.mask, options);
+    run_backward(problem);
+    if (rotary_) turn_back(d, problem.forward.mask);
+  }
+
+  void attend_back_spread(const TensorView& dcontext, const ProjectedGradients& d) const {
+    attend_spread_backward_into(pass_.spread, {d.dq, d.dk, d.dv}, attention_pass(dcontext), pass_.q,
+                                pass_.k, pass_.v, pass_.mask, pass_.options);
+    if (!rotary_) return;
+    constexpr auto kBack = RowRotation::Direction::back;
+    turn_placed(pass_.placed, *rotary_, PlacedHeads::q, d.dq, kBack);
+    turn_placed(pass_.placed, *rotary_, PlacedHeads::k, d.dk, kBack);
   }
 
   void turn_back(const ProjectedGradients& d, const BoundMask& mask) const {

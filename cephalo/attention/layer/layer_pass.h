@@ -3,8 +3,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/attention/layer/placed_rows.h"
 #include "cephalo/core/random.h"
 
 namespace cephalo {
@@ -32,6 +34,8 @@ struct LayerPass {
   bool textbook = false;  // the layer went step by step, and goes back so
   Mask mask;              // owns its tensors, unless inputs were borrowed
   AttendOptions options;
+  Spread spread;
+  std::vector<PlacedRows> placed;                   // where tokens are spread
   std::unique_ptr<const TorchGenerator> generator;  // where it stood before dropout drew from it
 };
 

@@ -74,6 +74,7 @@ void keep_options(const AttendOptions& options, const CallOptions& call, LayerPa
   pass.options = options;
   pass.options.generator = nullptr;  // a copy of it is in the pass
   pass.options.threads = call.threads;
+  pass.spread = call.spread;
 }
 
 }  // namespace
@@ -119,6 +120,8 @@ Tensor MultiHeadAttention::operator()(const TensorView& x, const CallOptions& ca
 }
 
 Trace MultiHeadAttention::trace(const TensorView& x, const CallOptions& call) const {
+  require(call.spread.world == nullptr, "{}: trace shows whole sequences, not spread ones",
+          rung_.name);
   const ParameterSizes& sizes = parameters_.sizes();
   const Mask mask = mask_for(call);
   TraceRecorder recorder(
@@ -236,8 +239,20 @@ void MultiHeadAttention::write_into(const TensorView& x, const MutableTensorView
   }
 }
 
+// Rows are those of one input, with all their keys on some process.
+void MultiHeadAttention::check_spread(const CallOptions& call) const {
+  require(call.kv == nullptr && call.cache == nullptr,
+          "{}: tokens that are spread over processes go with neither kv nor a cache", rung_.name);
+  require(parameters_.sizes().d_kv == parameters_.sizes().d_in,
+          "{}: a layer for cross attention takes no spread tokens", rung_.name);
+  require(options_.context_length == 0 || call.spread.tokens <= options_.context_length,
+          "{}: tokens ({}) exceed context_length ({})", rung_.name, call.spread.tokens,
+          options_.context_length);
+}
+
 void MultiHeadAttention::check_call(const TensorView& x, const CallOptions& call) const {
   if (call.cache != nullptr) check_cache(x, call);
+  if (call.spread.world != nullptr) check_spread(call);
   require(call.cache != nullptr || call.counts.empty(),
           "{}: counts belong to the sequences of a cache, and there is none", rung_.name);
 }
@@ -258,14 +273,23 @@ Tensor MultiHeadAttention::run(const TensorView& x, const CallOptions& call, Ste
                   attend_options(call),    call.cache, call.counts, rung_.name};
   if (call.kv != nullptr) layer.kv = with_leading_ones(*call.kv, 3);
   if (pass != nullptr) keep_options(layer.options, call, *pass);
-  AttendProblem problem =
-      problem_ahead(parameters_.sizes(), layer, compute_type(parameters_.dtype()));
+  const DType steps = compute_type(parameters_.dtype());
+  const Shape shape = output_shape(x);
+  if (call.spread.world != nullptr) {
+    layer.spread = call.spread;
+    layer.placed = places_ahead(parameters_.sizes(), layer, steps);
+    if (pass != nullptr) {
+      pass->textbook = false;
+      pass->placed = layer.placed;
+    }
+    return run_rows(nullptr, layer, std::nullopt, pass, shape, y);
+  }
+  AttendProblem problem = problem_ahead(parameters_.sizes(), layer, steps);
   const EngineEntry& engine = sink != nullptr ? reference_engine  // the one that has steps to show
                               : pass != nullptr
                                   ? choose_engine(problem, {Job::attend, Job::backward}, rung_.name)
                                   : choose_engine(problem, {forward_job(problem)}, rung_.name);
   if (pass != nullptr) pass->textbook = engine.textbook_layer;
-  const Shape shape = output_shape(x);
   if (engine.textbook_layer) {
     Tensor result =
         run_reference_layer(parameters_, layer, std::move(problem), sink, pass).reshaped(shape);
@@ -273,18 +297,18 @@ Tensor MultiHeadAttention::run(const TensorView& x, const CallOptions& call, Ste
     y->copy_from(result);
     return {};
   }
-  const dim_t width = shape[-1];
-  const Shape rows{width == 0 ? 0 : numel(shape) / width, width};
-  Tensor result = y == nullptr ? Tensor::empty(rows, x.dtype()) : Tensor();
-  const MutableTensorView to =
-      y == nullptr ? result.mutable_view() : MutableTensorView(y->mutable_data(), y->dtype(), rows);
-  run_on(engine, layer, std::move(problem), to, pass);
-  return y == nullptr ? std::move(result).reshaped(shape) : Tensor();
+  return run_rows(&engine, layer, std::move(problem), pass, shape, y);
 }
 
-// rows: [batch · tokens, width]
-void MultiHeadAttention::run_on(const EngineEntry& engine, LayerCall& layer, AttendProblem problem,
-                                const MutableTensorView& rows, LayerPass* pass) const {
+// The steps on rows [batch · tokens, width] of y, or of a tensor of its own, which is returned.
+Tensor MultiHeadAttention::run_rows(const EngineEntry* engine, LayerCall& layer,
+                                    std::optional<AttendProblem> problem, LayerPass* pass,
+                                    const Shape& shape, const MutableTensorView* y) const {
+  const dim_t width = shape[-1];
+  const Shape rows{width == 0 ? 0 : numel(shape) / width, width};
+  Tensor result = y == nullptr ? Tensor::empty(rows, layer.x.dtype()) : Tensor();
+  const MutableTensorView to =
+      y == nullptr ? result.mutable_view() : MutableTensorView(y->mutable_data(), y->dtype(), rows);
   const bool cross = layer.kv.has_value() || parameters_.sizes().d_kv != parameters_.sizes().d_in;
   if (cross && !layer.kv) layer.kv = layer.x;
   const bool fits =
@@ -292,7 +316,8 @@ void MultiHeadAttention::run_on(const EngineEntry& engine, LayerCall& layer, Att
   const auto packed =
       fits ? packed_
            : std::make_shared<const PackedParameters>(pack_parameters(parameters_, cross));
-  run_fused_layer({parameters_, *packed, layer, engine}, std::move(problem), rows, pass);
+  run_fused_layer({parameters_, *packed, layer, engine}, std::move(problem), to, pass);
+  return y == nullptr ? std::move(result).reshaped(shape) : Tensor();
 }
 
 std::vector<NamedParameter> MultiHeadAttention::parameters_as(Form form) const {

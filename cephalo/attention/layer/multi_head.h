@@ -14,6 +14,7 @@
 #include "cephalo/attention/layer/rotary.h"
 #include "cephalo/attention/layer/saved_pass.h"
 #include "cephalo/attention/reference/trace.h"
+#include "cephalo/attention/ring/spread.h"
 
 #pragma GCC visibility push(default)
 namespace cephalo {
@@ -69,6 +70,10 @@ struct CallOptions {
   // x is a part of a larger batch, or these are some heads of a larger layer; its tokens are those
   // of queries, kv's (or its own) those of keys.
   Place place = {};
+  // x holds this process's rows of sequences whose tokens are spread over a world; so do y and the
+  // gradients of rows. Gradients of parameters are this process's share of sums over all. keep,
+  // drop and bias of the mask have these query rows and all keys. No kv, no cache, no trace.
+  Spread spread = {};
 };
 
 // What parameters are laid out for: calls alone, or their backward passes as well.
@@ -166,8 +171,8 @@ class MultiHeadAttention {
                   LayerPass* pass) const;
   Tensor run(const TensorView& x, const CallOptions& call, StepSink* sink, LayerPass* pass,
              const MutableTensorView* y) const;
-  void run_on(const EngineEntry& engine, LayerCall& layer, AttendProblem problem,
-              const MutableTensorView& rows, LayerPass* pass) const;
+  Tensor run_rows(const EngineEntry* engine, LayerCall& layer, std::optional<AttendProblem> problem,
+                  LayerPass* pass, const Shape& shape, const MutableTensorView* y) const;
   bool drops(const CallOptions& call) const {
     return training_ && call.drop && options_.dropout > 0.0;
   }
@@ -178,6 +183,7 @@ class MultiHeadAttention {
   Shape output_shape(const TensorView& x) const;
   void check_input(const TensorView& x, const TensorView& kv) const;
   void check_cache(const TensorView& x, const CallOptions& call) const;
+  void check_spread(const CallOptions& call) const;
   Mask mask_for(const CallOptions& call) const;
   void check_call(const TensorView& x, const CallOptions& call) const;
   AttendOptions attend_options(const CallOptions& call) const;

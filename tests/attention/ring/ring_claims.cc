@@ -10,6 +10,7 @@
 #include "cephalo/core/format.h"
 #include "cephalo/core/random.h"
 #include "tests/support/mask_spec.h"
+#include "tests/support/ring_rows.h"
 #include "tests/support/tensors.h"
 
 namespace cephalo::testing {
@@ -17,19 +18,6 @@ namespace {
 
 double relative_difference(const TensorView& a, const TensorView& b) {
   return largest_difference(a, b) / std::max(1.0, largest_magnitude(b));
-}
-
-// The rows of one process along an axis of the whole: the early piece, then the late one.
-Tensor rows_of(const TensorView& whole, int axis, const RingShare& share) {
-  Shape shape = whole.shape();
-  shape[axis] = share.tokens();
-  Tensor own = Tensor::empty(shape, whole.dtype());
-  const MutableTensorView to = own;
-  const dim_t early = share.early.count();
-  to.slice(axis, 0, early).copy_from(whole.slice(axis, share.early.begin, share.early.end));
-  to.slice(axis, early, share.tokens())
-      .copy_from(whole.slice(axis, share.late.begin, share.late.end));
-  return own;
 }
 
 // keep, drop and bias with the query rows of one process.
