@@ -14,6 +14,7 @@
 #include "cephalo/attention/ring/attend_heads.h"
 #include "cephalo/attention/ring/attend_ring.h"
 #include "cephalo/attention/ring/spread.h"
+#include "cephalo/attention/ring/spread_plan.h"
 #include "cephalo/attention/weights.h"
 #include "cephalo/core/cpu.h"
 #include "cephalo/core/dtype.h"
