@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cephalo/attention/ring/attend_ring.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/model/gpt_pass.h"
 #include "cephalo/model/parameter_list.h"
@@ -39,20 +40,34 @@ dim_t pass_bytes(const ParameterList& list, const GptOptions& o, dim_t batch, di
   return checked_mul(item, checked_add(of_rows, checked_add(logits, packed)));
 }
 
+// Numbers that one token takes more where its sequence is spread: keys and values at hand and on
+// their way, sums of their gradients at hand, leaving and arriving; dq, and what is returned of all
+// three, of which a piece has half the rows.
+dim_t of_ring(const GptOptions& o) {
+  const dim_t all = checked_add(o.d_model, 2 * o.kv_width());
+  return checked_add(5 * 2 * o.kv_width(), o.d_model) + all + all / 2;
+}
+
 }  // namespace
 
-GptMemory memory_bytes(const GptOptions& options, dim_t batch, dim_t tokens) {
+GptMemory memory_bytes(const GptOptions& options, dim_t batch, dim_t tokens, int processes) {
   const GptOptions o = checked_options(options, "memory_bytes");
   require(batch > 0 && tokens > 0 && tokens <= o.context_length,
           "memory_bytes: batch ({}) and tokens ({}) must be > 0, and tokens at most "
           "context_length ({})",
           batch, tokens, o.context_length);
   const ParameterList list(o);
+  const auto item = static_cast<dim_t>(item_size(o.dtype));
   GptMemory memory;
-  memory.parameters = checked_mul(list.count(), static_cast<dim_t>(item_size(o.dtype)));
+  memory.parameters = checked_mul(list.count(), item);
   memory.gradients = memory.parameters;
   memory.optimiser = checked_mul(2, memory.parameters);
-  memory.pass = pass_bytes(list, o, batch, tokens);
+  const dim_t mine = ring_share(tokens, 0, processes).tokens();
+  memory.pass = pass_bytes(list, o, batch, mine);
+  if (processes == 1) return memory;
+  memory.gradients = checked_mul(2, memory.gradients);  // shares, and sums over processes
+  memory.pass = checked_add(memory.pass,
+                            checked_mul(item, checked_mul(checked_mul(batch, mine), of_ring(o))));
   return memory;
 }
 

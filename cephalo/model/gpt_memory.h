@@ -13,7 +13,8 @@ struct GptMemory {
   dim_t pass = 0;       // of one train_pass: what is kept for the way back, and room to work in
   dim_t total() const { return parameters + gradients + optimiser + pass; }
 };
-GptMemory memory_bytes(const GptOptions& options, dim_t batch, dim_t tokens);
+// processes: over which the tokens of each sequence are spread; -> those of one of them
+GptMemory memory_bytes(const GptOptions& options, dim_t batch, dim_t tokens, int processes = 1);
 
 }  // namespace cephalo
 #pragma GCC visibility pop

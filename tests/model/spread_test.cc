@@ -3,6 +3,7 @@
 #include <string>
 #include <tuple>
 
+#include "cephalo/model/gpt_memory.h"
 #include "tests/model/spread_claims.h"
 #include "tests/support/thread_world.h"
 
@@ -23,6 +24,18 @@ INSTANTIATE_TEST_SUITE_P(Threads, SpreadTest,
                            return std::get<0>(each.param).first + "_" +
                                   std::to_string(std::get<1>(each.param));
                          });
+
+TEST(SpreadMemoryTest, a_process_has_its_share_of_a_pass_and_a_ring_besides) {
+  const GptOptions options{
+      .vocab_size = 64, .context_length = 65536, .d_model = 32, .num_heads = 2, .num_layers = 2};
+  const auto pass = [&](int processes) {
+    return static_cast<double>(memory_bytes(options, 1, 65536, processes).pass);
+  };
+  EXPECT_GT(pass(16), pass(1) / 16);
+  EXPECT_LT(pass(16), 1.5 * pass(1) / 16);
+  EXPECT_EQ(memory_bytes(options, 1, 65536, 2).gradients,
+            2 * memory_bytes(options, 1, 65536).gradients);
+}
 
 }  // namespace
 }  // namespace cephalo
