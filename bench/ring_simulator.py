@@ -8,9 +8,9 @@
 `attend` beside what was measured. There messages do not overlap: one machine moves them with the cores
 that compute (--no-overlap says so for a replay of one's own).
 
-A process sends the keys at hand when it begins to attend to them and both neighbours have come so far;
-with overlap they travel meanwhile, without it when both have computed. Backwards, sums of gradients
-follow the keys: a process waits for those of the process before, adds its share and passes them on.
+Everyone sends its keys to all at the beginning; a process takes the next ones while it computes, or
+without overlap when it has computed. Backwards, sums of gradients go round: a process waits for those of
+the process before, adds its share and passes them on.
 """
 
 import argparse
@@ -94,12 +94,9 @@ def replay(shape, costs):
         last = step + 1 == size
         done = [ready[r] + flops[r][step] / costs.flops for r in range(size)]
         arrived = list(done)
-        for r in range(size):
-            before = (r - 1) % size
-            if last:
-                continue
-            begin = max(ready[r], ready[before]) if costs.overlap else max(done[r], done[before])
-            arrived[r] = max(done[r], begin + moving)
+        if not last:
+            begin = ready if costs.overlap else done
+            arrived = [max(done[r], begin[r] + moving) for r in range(size)]
         if shape.backward and size > 1:
             added = [max(arrived[r], sums[r]) for r in range(size)]
             sums = [added[(r - 1) % size] + home for r in range(size)]

@@ -15,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +77,54 @@ struct Words {
   std::string word(int n) const { return n < argc ? argv[n] : ""; }
 };
 
+// Knows how long a process was busy with messages: waiting for them, and moving them on.
+class TimedWorld : public World {
+ public:
+  explicit TimedWorld(World& world) : World(world.rank(), world.size()), world_(world) {}
+  int processes_here() const override { return world_.processes_here(); }
+  std::unique_ptr<Transfers> transfers() override {
+    return std::make_unique<Timed>(*this, world_.transfers());
+  }
+  void end() override { world_.end(); }
+  void abort(int status) override { world_.abort(status); }
+
+  double seconds = 0.0;
+
+ private:
+  class Timed : public Transfers {
+   public:
+    Timed(TimedWorld& world, std::unique_ptr<Transfers> inner)
+        : Transfers(0.0), world_(world), inner_(std::move(inner)) {}
+    void send(int to, int tag, std::span<const std::byte> bytes) override {
+      timed([&] { inner_->send(to, tag, bytes); });
+    }
+    void receive(int from, int tag, std::span<std::byte> bytes) override {
+      timed([&] { inner_->receive(from, tag, bytes); });
+    }
+    bool progress() override {
+      bool all = false;
+      timed([&] { all = inner_->progress(); });
+      return all;
+    }
+    void wait() override {
+      timed([&] { inner_->wait(); });
+    }
+
+   private:
+    template <typename Work>
+    void timed(const Work& work) {
+      const auto begin = Clock::now();
+      work();
+      world_.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+    }
+    int awaited() override { return 0; }
+    TimedWorld& world_;
+    std::unique_ptr<Transfers> inner_;
+  };
+
+  World& world_;
+};
+
 // rows: what follows the common beginning of the line
 void print_row(World& world, const Words& words, const std::string& rows) {
   if (world.rank() != 0) return;
@@ -83,11 +133,31 @@ void print_row(World& world, const Words& words, const std::string& rows) {
   static_cast<void>(std::fflush(stdout));
 }
 
+// Flops a second of every process while all compute, for a second.
+std::vector<double> speeds(World& world) {
+  const Tensor x = TorchGenerator(1).randn({8, 1024, 64});
+  world.any(false);
+  const auto begin = Clock::now();
+  double calls = 0.0;
+  double seconds = 0.0;
+  for (; seconds < 1.0; calls += 1.0) {
+    attend(x, x, x);
+    seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+  constexpr double kFlops = 4.0 * 8 * 1024 * 1024 * 64;
+  std::vector<double> all;
+  for (const std::string& text : world.gather(format_text("{}", calls * kFlops / seconds))) {
+    all.push_back(std::strtod(text.c_str(), nullptr));
+  }
+  return all;
+}
+
 void run_costs(World& world, const Words& words) {
   const SpreadCosts costs = measure_costs(world, threads());
   print_row(world, words,
-            format_text("\"flops\": {:.4g}, \"bandwidth\": {:.4g}, \"latency\": {:.4g}",
-                        costs.flops, costs.bandwidth, costs.latency));
+            format_text("\"flops\": {:.4g}, \"bandwidth\": {:.4g}, \"latency\": {:.4g}, "
+                        "\"speeds\": {}",
+                        costs.flops, costs.bandwidth, costs.latency, list_of(speeds(world))));
 }
 
 // The recipe of the built-in model, on random tokens.
@@ -164,11 +234,15 @@ void run_attend(World& world, const Words& words) {
   const dim_t tokens = words.number(4, 131072);
   const std::string way = words.word(6);
   const double before = largest(world, peak_bytes());
-  Attending attending(world, heads, tokens, way);
+  TimedWorld timed(world);
+  Attending attending(timed, heads, tokens, way);
   std::vector<double> forward;
+  std::vector<double> messages;  // of the process that was least busy with them: the slowest
   std::vector<double> backward;
   for (std::int64_t round = 0; round < words.number(5, 1); ++round) {
+    timed.seconds = 0.0;
     forward.push_back(seconds_of(world, [&] { attending.forward(); }));
+    messages.push_back(-largest(world, -timed.seconds));
     if (way == "backward") {
       backward.push_back(seconds_of(world, [&] { attending.backward(); }));
     }
@@ -182,12 +256,13 @@ void run_attend(World& world, const Words& words) {
   const SpreadPlan told = plan(shape, causal(), {1.0, 1.0, 0.0});
   print_row(
       world, words,
-      format_text("\"heads\": {}, \"tokens\": {}, \"way\": \"{}\", \"seconds\": {}, "
-                  "\"backward_seconds\": {}, \"flops\": {:.6g}, \"before\": {:.4g}, "
-                  "\"peak\": {:.4g}, \"predicted\": {:.4g}",
-                  heads, tokens, way, list_of(forward), list_of(backward), told.ring.flops, before,
-                  after,
-                  before + attending.input_bytes() + (world.size() > 1 ? told.ring.memory : 0.0)));
+      format_text(
+          "\"heads\": {}, \"tokens\": {}, \"way\": \"{}\", \"seconds\": {}, "
+          "\"messages\": {}, \"backward_seconds\": {}, \"flops\": {:.6g}, \"before\": {:.4g}, "
+          "\"peak\": {:.4g}, \"predicted\": {:.4g}",
+          heads, tokens, way, list_of(forward), list_of(messages), list_of(backward),
+          told.ring.flops, before, after,
+          before + attending.input_bytes() + (world.size() > 1 ? told.ring.memory : 0.0)));
 }
 
 void run_step(World& world, const Words& words) {

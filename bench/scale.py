@@ -63,7 +63,7 @@ class Bench:
         cores, small = self.options.cores, self.options.small
         batch, steps = (16, 2) if small else (64, 6)
         quarter = max(1, cores // 4)
-        for _ in range(1 if small else 2):  # twice, in turns
+        for _ in range(1 if small else 2):  # in turns
             self.ours(1, "train", cores, batch, 16, steps)
             self.ours(1, "train", cores, batch, 1, steps)
             self.ours(cores, "train", 1, batch, 16, steps)
@@ -85,7 +85,7 @@ class Bench:
         self.torch("ring", cores, 1, "--tokens", tokens)
 
     def ring_scaling(self):
-        tokens = 2048 if self.options.small else 32768
+        tokens = 2048 if self.options.small else 16384
         for processes in self.sizes():
             self.ours(processes, "attend", 1, 8, tokens, 1, "backward")
         self.ours(min(8, self.options.cores), "attend", 1, 8, tokens, 1, "heads")

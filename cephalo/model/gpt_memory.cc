@@ -40,12 +40,12 @@ dim_t pass_bytes(const ParameterList& list, const GptOptions& o, dim_t batch, di
   return checked_mul(item, checked_add(of_rows, checked_add(logits, packed)));
 }
 
-// Numbers that one token takes more where its sequence is spread: keys and values at hand and on
-// their way, sums of their gradients at hand, leaving and arriving; dq, and what is returned of all
-// three, of which a piece has half the rows.
+// Numbers that one token takes more where its sequence is spread: keys and values of its own, at
+// hand and on their way, sums of their gradients at hand, leaving and arriving; dq, and what is
+// returned of all three, of which a piece has half the rows.
 dim_t of_ring(const GptOptions& o) {
   const dim_t all = checked_add(o.d_model, 2 * o.kv_width());
-  return checked_add(5 * 2 * o.kv_width(), o.d_model) + all + all / 2;
+  return checked_add(6 * 2 * o.kv_width(), o.d_model) + all + all / 2;
 }
 
 }  // namespace

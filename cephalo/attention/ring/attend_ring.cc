@@ -50,9 +50,13 @@ void join(const JoinedRows& rows) {
     const MutableTensorView lse = rows.lse[b][h];
     const TensorView more_context = rows.more_context[b][h];
     const TensorView more_lse = rows.more_lse[b][h];
+    T* row = context[0].mutable_data_as<T>();
+    T* sum = lse.slice(0, 0, 1).mutable_data_as<T>();
+    const T* more_row = more_context[0].data_as<T>();
+    const T* more = more_lse.slice(0, 0, 1).data_as<T>();
     for (dim_t i = 0; i < shape[2]; ++i) {
-      join_row(context[i].mutable_data_as<T>(), *lse.slice(0, i, i + 1).mutable_data_as<T>(),
-               more_context[i].data_as<T>(), *more_lse.slice(0, i, i + 1).data_as<T>(), v_dim);
+      join_row(row + i * context.strides()[0], sum[i * lse.strides()[0]],
+               more_row + i * more_context.strides()[0], more[i * more_lse.strides()[0]], v_dim);
     }
   });
 }
@@ -70,16 +74,10 @@ class Ring {
                           -std::numeric_limits<double>::infinity(), call.sums)) {}
 
   void run() {
-    RingKeys here(call_.k, call_.v, call_.rows_of(rank_), call_.k.dtype());
-    here.k().copy_from(call_.k);
-    here.v().copy_from(call_.v);
-    for (int step = 0; step < size_; ++step) {
-      const auto moving = call_.world.transfers();
-      RingKeys next = pass_keys_on(call_, *moving, here, step);
-      attend_to(here, ring_owner(rank_, step, size_), *moving);
-      moving->wait();
-      here = std::move(next);
-    }
+    KeyRound round(call_);
+    do {
+      attend_to(round);
+    } while (round.next());
   }
 
   AttendResult result() && {
@@ -91,11 +89,11 @@ class Ring {
   }
 
  private:
-  void attend_to(RingKeys& keys, int owner, Transfers& moving) {
+  void attend_to(KeyRound& round) {
     for (const RingPiece& q_piece : ring_pieces(call_.tokens, rank_, size_)) {
-      for (const RingPiece& kv_piece : ring_pieces(call_.tokens, owner, size_)) {
-        if (call_.meet(q_piece, kv_piece)) attend_piece(keys, q_piece, kv_piece);
-        moving.progress();
+      for (const RingPiece& kv_piece : ring_pieces(call_.tokens, round.owner(), size_)) {
+        if (call_.meet(q_piece, kv_piece)) attend_piece(round.keys(), q_piece, kv_piece);
+        round.progress();
       }
     }
   }
@@ -105,8 +103,8 @@ class Ring {
     const dim_t kv_end = kv_piece.begin + kv_piece.whole.count();
     const MutableTensorView context = context_.mutable_view().slice(2, q_piece.begin, q_end);
     const MutableTensorView lse = lse_.mutable_view().slice(2, q_piece.begin, q_end);
-    Tensor more_context = Tensor::empty(context.shape(), call_.sums);
-    Tensor more_lse = Tensor::empty(lse.shape(), call_.sums);
+    const MutableTensorView more_context = more_.view(0, context.shape(), call_.sums);
+    const MutableTensorView more_lse = more_.view(1, lse.shape(), call_.sums);
     attend_into({more_context, more_lse}, call_.q.slice(2, q_piece.begin, q_end),
                 keys.k().slice(2, kv_piece.begin, kv_end),
                 keys.v().slice(2, kv_piece.begin, kv_end), call_.mask_of(q_piece, kv_piece),
@@ -123,6 +121,7 @@ class Ring {
   int rank_, size_;
   Tensor context_;  // [batch, num_heads, mine, v_dim]
   Tensor lse_;      // [batch, num_heads, mine]
+  KeptMemory<2> more_;
 };
 
 }  // namespace

@@ -24,16 +24,17 @@ RingShare ring_share(dim_t tokens, int rank, int size);
 //
 // In the mask lengths, prefixes, documents' ids and slopes are the whole's, the same on every
 // process; keep, drop and bias have this process's query rows and all keys. Dropout drops the pairs
-// that it would drop in one process. Keys and values go round from process to process while the
-// ones at hand are attended to: each holds its own, those at hand and those on their way. Partial
+// that it would drop in one process. Keys and values of other processes arrive while the ones at
+// hand are attended to: each holds its own, those at hand and those on their way. Partial
 // results join in float32 (float64 for float64), first a process's own keys, then those of the
 // processes before it: an order that ranks alone decide.
 AttendResult attend_ring(World& world, dim_t tokens, const TensorView& q, const TensorView& k,
                          const TensorView& v, const Mask& mask = {},
                          const AttendOptions& options = {});
 
-// Gradients of this process's rows; `pass` has its rows, too. Gradients of keys travel with them,
-// in float32 (float64 for float64), and come home when all have added their share. dbias has the
+// Gradients of this process's rows; `pass` has its rows, too. Gradients of keys go round from
+// process to process, in float32 (float64 for float64), and come home when all have added their
+// share. dbias has the
 // shape of this process's bias; where that is one row for all queries (or no process has two), it
 // is summed over processes, rank after rank.
 AttendGradients attend_ring_backward(World& world, dim_t tokens, const AttendPass& pass,

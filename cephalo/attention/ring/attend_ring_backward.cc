@@ -72,33 +72,32 @@ class RingBackward {
   }
 
   AttendGradients run() {
-    RingKeys keys(call_.k, call_.v, call_.rows_of(rank_), call_.k.dtype());
-    keys.k().copy_from(call_.k);
-    keys.v().copy_from(call_.v);
+    KeyRound round(call_);
     RingKeys sums = gradients_of(rank_);  // of the keys at hand, from those who had them before
+    RingKeys shares = gradients_of(rank_);
     sums.zero();
-    for (int step = 0; step < size_; ++step) {
-      const int owner = ring_owner(rank_, step, size_);
-      const auto moving = call_.world.transfers();
-      RingKeys next = pass_keys_on(call_, *moving, keys, step);
-      RingKeys shares = gradients_of(owner);
+    do {
+      shares.set_rows(call_.rows_of(round.owner()));
       shares.zero();
-      go_back(keys, shares, owner, *moving);
-      moving->wait();
-      if (step > 0) sums = receive_sums(owner);
+      go_back(round, shares);
+      if (round.step() > 0) sums = receive_sums(round.owner());
       add(sums.k(), shares.k());
       add(sums.v(), shares.v());
       if (size_ > 1) send_sums(std::move(sums));
-      keys = std::move(next);
-    }
+    } while (round.next());
     if (size_ > 1) sums = receive_sums(rank_);
     finish_sends();
     return finish(sums);
   }
 
  private:
-  RingKeys gradients_of(int owner) const {
-    return {call_.k, call_.v, call_.rows_of(owner), call_.sums};
+  // Memory that has left is used again.
+  RingKeys gradients_of(int owner) {
+    if (free_.empty()) return {call_.k, call_.v, call_.rows_of(owner), call_.sums};
+    RingKeys kept = std::move(free_.back());
+    free_.pop_back();
+    kept.set_rows(call_.rows_of(owner));
+    return kept;
   }
 
   // What the process before has added up follows its keys while the next step is computed here.
@@ -112,6 +111,7 @@ class RingBackward {
   void finish_sends() {
     if (sending_ != nullptr) sending_->wait();
     sending_.reset();
+    for (RingKeys& sums : leaving_) free_.push_back(std::move(sums));
     leaving_.clear();
   }
 
@@ -123,15 +123,15 @@ class RingBackward {
     return sums;
   }
 
-  void go_back(RingKeys& keys, RingKeys& shares, int owner, Transfers& moving) {
-    const Wide k(keys.k(), call_.sums);
-    const Wide v(keys.v(), call_.sums);
+  void go_back(KeyRound& round, RingKeys& shares) {
+    const Wide k(round.keys().k(), call_.sums);
+    const Wide v(round.keys().v(), call_.sums);
     for (const RingPiece& q_piece : ring_pieces(call_.tokens, rank_, size_)) {
-      for (const RingPiece& kv_piece : ring_pieces(call_.tokens, owner, size_)) {
+      for (const RingPiece& kv_piece : ring_pieces(call_.tokens, round.owner(), size_)) {
         if (call_.meet(q_piece, kv_piece)) {
           go_back_piece(k.view(), v.view(), shares, q_piece, kv_piece);
         }
-        moving.progress();
+        round.progress();
         if (sending_ != nullptr) sending_->progress();
       }
     }
@@ -145,10 +145,21 @@ class RingBackward {
       return t.numel() > 0 ? t.slice(2, q_piece.begin, q_end) : t;
     };
     const AttendPass pass{rows(context_.view()), rows(lse_), rows(dcontext_.view()), rows(dlse_)};
-    const AttendGradients own =
-        attend_backward(pass, rows(q_.view()), k.slice(2, kv_piece.begin, kv_end),
-                        v.slice(2, kv_piece.begin, kv_end), call_.mask_of(q_piece, kv_piece),
-                        call_.options_of(q_piece, kv_piece), !dbias_.empty());
+    const TensorView my_q = rows(q_.view());
+    const TensorView my_k = k.slice(2, kv_piece.begin, kv_end);
+    const TensorView my_v = v.slice(2, kv_piece.begin, kv_end);
+    const Mask mask = call_.mask_of(q_piece, kv_piece);
+    AttendGradientViews own{piece_.view(0, my_q.shape(), call_.sums),
+                            piece_.view(1, my_k.shape(), call_.sums),
+                            piece_.view(2, my_v.shape(), call_.sums),
+                            {}};
+    std::vector<Tensor> dbias;
+    for (std::size_t n = 0; n < dbias_.size(); ++n) {
+      dbias.push_back(Tensor::empty(
+          call_.pairs_of(TensorView(dbias_[n]), q_piece, kv_piece).shape(), call_.sums));
+      own.dbias.push_back(dbias.back());
+    }
+    attend_backward_into(own, pass, my_q, my_k, my_v, mask, call_.options_of(q_piece, kv_piece));
     add(dq_.mutable_view().slice(2, q_piece.begin, q_end), own.dq);
     add(shares.k().slice(2, kv_piece.begin, kv_end), own.dk);
     add(shares.v().slice(2, kv_piece.begin, kv_end), own.dv);
@@ -179,6 +190,8 @@ class RingBackward {
   Tensor dq_;
   std::vector<Tensor> dbias_;
   std::vector<RingKeys> leaving_;  // what is on its way to the next process
+  std::vector<RingKeys> free_;
+  KeptMemory<3> piece_;
   std::unique_ptr<Transfers> sending_;
 };
 

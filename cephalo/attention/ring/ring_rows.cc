@@ -1,9 +1,16 @@
 #include "cephalo/attention/ring/ring_rows.h"
 
+#include <utility>
+
 #include "cephalo/attention/engine/problem.h"
 #include "cephalo/core/fail.h"
 
 namespace cephalo {
+namespace {
+
+constexpr int kKeysTag = 0;
+
+}  // namespace
 
 RingShare ring_share(dim_t tokens, int rank, int size) {
   const int pieces = 2 * size;
@@ -19,7 +26,7 @@ std::vector<RingPiece> ring_pieces(dim_t tokens, int rank, int size) {
 }
 
 int ring_owner(int rank, int step, int size) {
-  return (rank - step + size) % size;
+  return (rank - step % size + size) % size;
 }
 
 RingCall::RingCall(World& world_, dim_t tokens_, const TensorView& q_, const TensorView& k_,
@@ -82,35 +89,73 @@ AttendOptions RingCall::options_of(const RingPiece& q_piece, const RingPiece& kv
   return own;
 }
 
-RingKeys::RingKeys(const TensorView& k, const TensorView& v, dim_t rows, DType dtype) {
-  const Shape k_shape{k.dim(0), k.dim(1), rows, k.dim(3)};
-  const Shape v_shape{v.dim(0), v.dim(1), rows, v.dim(3)};
+RingKeys::RingKeys(const TensorView& k, const TensorView& v, dim_t rows, DType dtype)
+    : k_(nullptr, dtype, {k.dim(0), k.dim(1), 0, k.dim(3)}),
+      v_(nullptr, dtype, {v.dim(0), v.dim(1), 0, v.dim(3)}) {
+  set_rows(rows);
+}
+
+void RingKeys::set_rows(dim_t rows) {
+  const DType dtype = k_.dtype();
+  const Shape k_shape{k_.dim(0), k_.dim(1), rows, k_.dim(3)};
+  const Shape v_shape{v_.dim(0), v_.dim(1), rows, v_.dim(3)};
   const dim_t k_count = numel(k_shape);
-  memory_ = Tensor::empty({checked_add(k_count, numel(v_shape))}, dtype);
+  const dim_t count = checked_add(k_count, numel(v_shape));
+  if (memory_.numel() < count || memory_.dtype() != dtype) memory_ = Tensor::empty({count}, dtype);
+  bytes_ = static_cast<std::size_t>(count) * item_size(dtype);
   auto* first = static_cast<std::byte*>(memory_.mutable_view().mutable_data());
   k_ = {first, dtype, k_shape};
   v_ = {first + k_count * static_cast<dim_t>(item_size(dtype)), dtype, v_shape};
 }
 
 std::span<std::byte> RingKeys::bytes() {
-  return {static_cast<std::byte*>(memory_.mutable_view().mutable_data()), memory_.bytes()};
+  return {static_cast<std::byte*>(memory_.mutable_view().mutable_data()), bytes_};
 }
 
 void RingKeys::zero() {
-  memory_.mutable_view().fill(0.0);
+  k_.fill(0.0);
+  v_.fill(0.0);
 }
 
-RingKeys pass_keys_on(const RingCall& call, Transfers& moving, RingKeys& here, int step) {
-  constexpr int kKeysTag = 0;
-  const int rank = call.world.rank();
+KeyRound::KeyRound(const RingCall& call)
+    : call_(call),
+      own_(call.k, call.v, call.rows_of(call.world.rank()), call.k.dtype()),
+      here_(call.k, call.v, 0, call.k.dtype()),
+      coming_(call.k, call.v, 0, call.k.dtype()),
+      sending_(call.world.transfers()) {
+  own_.k().copy_from(call.k);
+  own_.v().copy_from(call.v);
   const int size = call.world.size();
-  const bool last = step + 1 == size;
-  const dim_t rows = last ? 0 : call.rows_of(ring_owner(rank, step + 1, size));
-  RingKeys next(call.k, call.v, rows, call.k.dtype());
-  if (last) return next;
-  moving.receive(ring_owner(rank, 1, size), kKeysTag, next.bytes());
-  moving.send(ring_owner(rank, -1, size), kKeysTag, here.bytes());
-  return next;
+  for (int step = 1; step < size; ++step) {
+    sending_->send(ring_owner(call.world.rank(), -step, size), kKeysTag, own_.bytes());
+  }
+  receive_next();
+}
+
+void KeyRound::receive_next() {
+  const int size = call_.world.size();
+  if (step_ + 1 >= size) return;
+  const int from = ring_owner(call_.world.rank(), step_ + 1, size);
+  coming_.set_rows(call_.rows_of(from));
+  receiving_ = call_.world.transfers();
+  receiving_->receive(from, kKeysTag, coming_.bytes());
+}
+
+void KeyRound::progress() {
+  sending_->progress();
+  if (receiving_ != nullptr) receiving_->progress();
+}
+
+bool KeyRound::next() {
+  if (step_ + 1 >= call_.world.size()) {
+    sending_->wait();
+    return false;
+  }
+  receiving_->wait();
+  std::swap(here_, coming_);
+  ++step_;
+  receive_next();
+  return true;
 }
 
 }  // namespace cephalo

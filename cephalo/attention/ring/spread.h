@@ -12,7 +12,7 @@ class World;
 // By default one process has all tokens.
 struct Spread {
   enum class By {
-    ring,  // attend_ring: keys go round
+    ring,  // attend_ring: all keys visit each process
     heads  // attend_heads: all tokens of some heads meet in one process
   };
   World* world = nullptr;

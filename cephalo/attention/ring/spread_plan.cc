@@ -173,15 +173,15 @@ class Estimate {
     return flops_of_pair_ * pairs_.between(rank, ring_owner(rank, step, s_.processes));
   }
 
-  // Sent while that step is computed: keys, and the gradients of the step before.
+  // Sent while that step is computed: its own keys, and the gradients of the step before.
   double step_bytes(int rank, int step) const {
     if (s_.processes == 1) return 0.0;
+    const double keys = step + 1 < s_.processes ? key_bytes(rows_of(rank)) : 0.0;
     const dim_t rows = rows_of(ring_owner(rank, step, s_.processes));
-    const double keys = step + 1 < s_.processes ? key_bytes(rows) : 0.0;
     return keys + (s_.backward ? sum_bytes(rows) : 0.0);
   }
 
-  // Who is done waits for the slowest.
+  // Steps are equally long for all, but for a token.
   double step_seconds(int step) const {
     double seconds = 0.0;
     for (int r = 0; r < s_.processes; ++r) {
@@ -194,17 +194,17 @@ class Estimate {
     return seconds;
   }
 
-  // Keys at hand and those on their way; a piece's context and lse before they join. Backwards
-  // sums in float32: dq, those of keys at hand, leaving and arriving, and a piece's own.
+  // Keys of its own, at hand and on their way; a piece's context and lse before they join.
+  // Backwards sums in float32: dq, those of keys at hand, leaving and arriving, and a piece's own.
   double ring_memory(int rank) const {
     const dim_t rows = rows_of(rank);
     const dim_t piece = ring_share(s_.tokens, rank, s_.processes).early.count();
-    const double two_keys = key_bytes(rows) + (s_.processes > 1 ? key_bytes(most_rows()) : 0.0);
+    const double held = key_bytes(rows) + std::min(s_.processes - 1, 2) * key_bytes(most_rows());
     if (!s_.backward) {
-      return two_keys + sum_ * as_double(s_.batch * s_.num_heads * piece * (s_.v_dim + 1));
+      return held + sum_ * as_double(s_.batch * s_.num_heads * piece * (s_.v_dim + 1));
     }
     const double queries = as_double(s_.batch * s_.num_heads * s_.head_dim);
-    return two_keys + sum_ * queries * as_double(rows + piece) +
+    return held + sum_ * queries * as_double(rows + piece) +
            (s_.processes > 1 ? 3.0 : 2.0) * sum_bytes(most_rows()) + sum_bytes(piece);
   }
 

@@ -29,7 +29,7 @@ TEST(SpreadPlanTest, a_ring_sends_its_keys_once_to_every_other_process) {
   const SpreadPlan found = plan(small_shape(), {}, {64.0, 32.0, 1.0});
   EXPECT_EQ(found.ring.bytes, 4 * 2 * (4 + 4) * 4);
   EXPECT_EQ(found.ring.messages, 1);
-  // Keys at hand and those that come, 2 rows of 4 heads: context and lse.
+  // Its own keys and those that come, 2 rows of 4 heads: context and lse.
   EXPECT_EQ(found.ring.memory, 256 + 256 + 2 * 4 * (4 + 1) * 4);
 }
 
