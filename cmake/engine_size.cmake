@@ -1,7 +1,7 @@
 # What makes the page's engine small, and its build short. The build is MinSizeRel, the kernels alone
 # are made for speed.
 get_target_property(engine_files cephalo_objects SOURCES)
-list(FILTER engine_files EXCLUDE REGEX "cephalo/(train|learn|world|attention/ring)/|cephalo/effects/(attribution|beginning|branches|circuits|experiment_walk|kept_pass|lens|patching|readout|run|site|sweep|taps)[.]|cephalo/c_api|(font|page)_files?[.]cc|io/base64[.]cc|cephalo/view/(colour|columns|effects.*|font|head_trace.*|head_picture|lens_report|page|page_parts|patch_report|picture|picture_svg|pixels|png|recorded_file|recorded_page|report_page|report_picture|report_tables|split_.*|terminal)[.]cc")
+list(FILTER engine_files EXCLUDE REGEX "cephalo/(train|learn)/|cephalo/effects/(attribution|beginning|branches|circuits|experiment_walk|kept_pass|lens|patching|readout|run|site|sweep|taps)[.]|cephalo/c_api|(font|page)_files?[.]cc|io/base64[.]cc|cephalo/view/(colour|columns|effects.*|font|head_trace.*|head_picture|lens_report|page|page_parts|patch_report|picture|picture_svg|pixels|png|recorded_file|recorded_page|report_page|report_picture|report_tables|split_.*|terminal)[.]cc")
 set_target_properties(cephalo_objects PROPERTIES SOURCES "${engine_files}")
 target_compile_definitions(cephalo_objects PRIVATE CEPHALO_ENGINE)
 list(FILTER engine_files INCLUDE REGEX "^cephalo/kernels/cpu/")
