@@ -9,8 +9,8 @@
 
 namespace cephalo {
 
-// Weights of all heads that a page has at once: 512 tokens in 4 layers of 8 heads. A live page makes
-// them after every key; above, a recorded one pools its maps.
+// Weights of all heads that a page has at once: 512 tokens in 4 layers of 8 heads. A live page
+// makes them after every key; above, a recorded one pools its maps.
 inline constexpr dim_t kMostPageWeights = dim_t{1} << 23;
 
 // A page on its way: the code and the engine of web/dist, with data in elements that are not run.
