@@ -4,12 +4,22 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { createRequire } from 'node:module';
-import { inflateRawSync } from 'node:zlib';
+import { Duplex } from 'node:stream';
+import { createInflateRaw, inflateRawSync } from 'node:zlib';
 
 export const root = join(dirname(fileURLToPath(import.meta.url)), '../..');
 export const require = createRequire(join(root, 'web/package.json'));
 // The program: make test-web says where it was built.
 export const program = process.env.CEPHALO ?? join(root, 'build/release/cli/cephalo');
+
+// Browsers have it, Node 18 does not.
+try {
+  new DecompressionStream('deflate-raw');
+} catch {
+  globalThis.DecompressionStream = function inflateRaw() {
+    return Duplex.toWeb(createInflateRaw());
+  };
+}
 
 // The engine that the page holds, or another one to put through the same tests.
 export const wasm = process.env.CEPHALO_ENGINE_TESTED ? readFileSync(process.env.CEPHALO_ENGINE_TESTED)

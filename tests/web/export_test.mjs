@@ -170,6 +170,8 @@ test('18: axe finds nothing serious in Compare, Export, the diagnostic run and t
 test('20: on a phone, Compare, Export and its menus need no sideways scrolling', async () => {
   const page = await open(path, '#head=3.1&tab=compare', { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true });
   const width = () => page.evaluate(() => document.documentElement.scrollWidth);
+  const [field, theme] = [await page.locator('.top .field').boundingBox(), await page.locator('#theme').boundingBox()];
+  assert.ok(theme.y >= field.y && theme.y < field.y + field.height, 'the field and what is left of the buttons share a line');
   assert.ok((await width()) <= 390);
   await page.tap('text=a text');
   await settle(page);
