@@ -5,7 +5,7 @@
     python bench/ring_simulator.py --measured rows.jsonl
 
 --measured reads the lines of scale.py: costs from its rows `costs`, and sets the replay of every row
-`attend` beside what was measured. There messages do not overlap: one machine moves them with the cores
+`attend` beside what was measured, by the mean of all processes and by the slowest. There messages do not overlap: one machine moves them with the cores
 that compute (--no-overlap says so for a replay of one's own).
 
 Everyone sends its keys to all at the beginning; a process takes the next ones while it computes, or
@@ -118,13 +118,16 @@ def compare(path):
         size = row.get("processes")
         if row.get("row") != "attend" or row["threads"] != 1 or size not in costs or row["way"] == "heads":
             continue
-        given = Costs(costs[size]["flops"], costs[size]["bandwidth"], costs[size]["latency"], False)
+        speeds = costs[size]["speeds"]
         for backward, measured in ((False, row["seconds"]), (True, row["backward_seconds"])):
-            if measured:
-                shape = Shape(size, row["tokens"], row["heads"], row["heads"], backward=backward)
-                told = replay(shape, given)[0]
-                print(f"{size:3} processes, {row['tokens']} tokens, {'backward' if backward else 'forward':8} "
-                      f"{told:8.3f} s told, {min(measured):8.3f} s measured, {told / min(measured):.2f}")
+            if not measured:
+                continue
+            shape = Shape(size, row["tokens"], row["heads"], row["heads"], backward=backward)
+            told = [replay(shape, Costs(flops, costs[size]["bandwidth"], costs[size]["latency"], False))[0]
+                    for flops in (sum(speeds) / size, min(speeds))]
+            print(f"{size:3} processes, {row['tokens']} tokens, {'backward' if backward else 'forward':8} "
+                  f"{told[0]:8.3f} to {told[1]:8.3f} s told, {min(measured):8.3f} s measured, "
+                  f"{told[0] / min(measured):.2f} to {told[1] / min(measured):.2f}")
 
 
 def main():
