@@ -5,8 +5,9 @@
     python bench/ring_simulator.py --measured rows.jsonl
 
 --measured reads the lines of scale.py: costs from its rows `costs`, and sets the replay of every row
-`attend` beside what was measured, by the mean of all processes and by the slowest. There messages do not overlap: one machine moves them with the cores
-that compute (--no-overlap says so for a replay of one's own).
+`attend` beside what was measured, by the mean speed of all processes and by that of the slowest. There
+messages do not overlap: one machine moves them with the cores that compute (--no-overlap says so for a
+replay of one's own).
 
 Everyone sends its keys to all at the beginning; a process takes the next ones while it computes, or
 without overlap when it has computed. Backwards, sums of gradients go round: a process waits for those of
