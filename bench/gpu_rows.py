@@ -1,10 +1,12 @@
-"""gpu_rows.py --library LIB [--quick | --masks] [--rounds N]: attention on a GPU beside cuDNN's, through PyTorch.
+"""gpu_rows.py --library LIB [--quick | --masks | --float32 | --wide] [--rounds N]: attention on a GPU beside
+cuDNN's, through PyTorch.
 
 Both take turns in one process: the card runs at its power limit, so a contestant's clock depends on
 who ran just before. Times are CUDA events around several calls, medians over the rounds; results
 are compared as well. FLOPs: 4 · batch · heads · tokens² · head_dim, half of it with a causal mask;
 backward 2.5 times that. With --masks: what positions do not say, beside FlexAttention (compiled, warm)
-or cuDNN, FLOPs of visible pairs.
+or cuDNN, FLOPs of visible pairs. With --float32: beside PyTorch's float32 attention, exact and bf16x3; the
+difference is from float64, of a few heads. With --wide: rows of more than 128 columns beside PyTorch's choice.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import native
 SHAPES = [(1, 16, 16384, 128), (1, 16, 16384, 64), (4, 16, 4096, 128), (4, 16, 4096, 64), (16, 12, 1024, 64)]
 DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
 CUDA = 1
+EXACT, BF16X3 = 0, 1
 
 
 def gpu_tensor(tensor):
@@ -41,19 +44,21 @@ class Ours:
     def mask(self, *parts):
         return native.Mask(self.library, parts)
 
-    def options(self, any_order=False, softcap=0.0, dropout=0.0):
+    def options(self, any_order=False, softcap=0.0, dropout=0.0, arithmetic=EXACT):
         options = self.library.lib.cephalo_attend_options_default()
         if softcap:
             options.softcap = softcap
         options.dropout = dropout
         options.device = CUDA + torch.cuda.current_device()
         options.any_order = any_order
+        options.arithmetic = arithmetic
         options.stream = torch.cuda.current_stream().cuda_stream
         return options
 
     def forward(self, q, k, v, mask, **asked):
         """A function without arguments that attends, and its results."""
-        context, lse = torch.empty_like(q), torch.empty(q.shape[:-1], device=q.device)
+        context = torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device=q.device)
+        lse = torch.empty(q.shape[:-1], device=q.device)
         tensors, options = [gpu_tensor(t) for t in (q, k, v, context, lse)], self.options(**asked)
         pointers = [ctypes.byref(t) for t in tensors]
         handle = mask.handle if mask else None
@@ -105,7 +110,7 @@ def side_by_side(ours, peer, flops, rounds):
 
 
 def difference(ours, theirs):
-    return max(((x.float() - y.float()).norm() / y.float().norm()).item() for x, y in zip(ours, theirs))
+    return max(((x.double() - y.double()).norm() / y.double().norm()).item() for x, y in zip(ours, theirs))
 
 
 def report(name, shape, causal, flops, times, error):
@@ -225,6 +230,55 @@ def bench_bias_and_dropout(ours, shape, dtype, rounds):
                   side_by_side(dropped, plain, 2.5 * flops, rounds), math.nan)
 
 
+def in_float64(q, k, v, dcontext):
+    """context and the gradients of the first head, causal -> four tensors"""
+    leaves = [t[:1, :1].double().requires_grad_() for t in (q, k, v)]
+    scores = leaves[0] @ leaves[1].transpose(-1, -2) / math.sqrt(q.shape[-1])
+    hidden = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
+    context = scores.masked_fill(hidden, -math.inf).softmax(-1) @ leaves[2]
+    return [context.detach(), *torch.autograd.grad(context, leaves, dcontext[:1, :1].double())]
+
+
+def bench_float32(ours, shape, rounds):
+    batch, heads, tokens, width = shape
+    q, k, v, dcontext = [torch.randn(shape, device="cuda") for _ in range(4)]
+    flops = 2 * batch * heads * tokens * tokens * width
+    exact = in_float64(q, k, v, dcontext)
+    first = lambda tensors: [t[:1, :1] for t in tensors]
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+    peer = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    out = F.scaled_dot_product_attention(*leaves, is_causal=True)
+    back = lambda: torch.autograd.grad(out, leaves, dcontext, retain_graph=True)
+    print(f"PyTorch's own differences: {difference(first([peer()]), exact[:1]):.1e} forward, "
+          f"{difference(first(back()), exact[1:]):.1e} backward")
+    for name, arithmetic in {"exact": EXACT, "bf16x3": BF16X3}.items():
+        call, context, _ = ours.forward(q, k, v, ours.causal, arithmetic=arithmetic)
+        times = side_by_side(call, peer, flops, rounds)
+        report(f"forward, float32, {name}", shape, True, flops, times, difference(first([context]), exact[:1]))
+        for order, any_order in {"same bits": False, "any order": True}.items():
+            call, gradients = ours.backward(q, k, v, dcontext, ours.causal, any_order, arithmetic=arithmetic)
+            times = side_by_side(call, back, 2.5 * flops, rounds)
+            report(f"backward, float32, {name}, {order}", shape, True, 2.5 * flops, times,
+                   difference(first(gradients), exact[1:]))
+
+
+def bench_wide(ours, shape, v_width, dtype, rounds):
+    batch, heads, tokens, width = shape
+    q, k = [torch.randn(shape, device="cuda").to(dtype) for _ in range(2)]
+    v, dcontext = [torch.randn(batch, heads, tokens, v_width, device="cuda").to(dtype) for _ in range(2)]
+    flops = batch * heads * tokens * tokens * (width + v_width)
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+    peer = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    call, context, _ = ours.forward(q, k, v, ours.causal)
+    report(f"forward, v {v_width}", shape, True, flops, side_by_side(call, peer, flops, rounds),
+           difference([context], [peer()]))
+    out = F.scaled_dot_product_attention(*leaves, is_causal=True)
+    back = lambda: torch.autograd.grad(out, leaves, dcontext, retain_graph=True)
+    call, gradients = ours.backward(q, k, v, dcontext, ours.causal)
+    report(f"backward, v {v_width}", shape, True, 2.5 * flops, side_by_side(call, back, 2.5 * flops, rounds),
+           difference(gradients, back()))
+
+
 def report_masked(name, shape, mask, flops, times, error):
     ours, peer = times
     print(f"| {name} {shape} {mask} | {flops / ours / 1e9:.0f} / {flops / peer / 1e9:.0f} "
@@ -237,18 +291,27 @@ def main():
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--quick", action="store_true", help="3 rounds of the smaller shapes")
     parser.add_argument("--masks", action="store_true", help="what positions do not say")
+    parser.add_argument("--float32", action="store_true", help="beside PyTorch's float32")
+    parser.add_argument("--wide", action="store_true", help="head_dim 192 and 256")
     parser.add_argument("--dtype", choices=["bfloat16", "float16"], default="bfloat16")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     ours = Ours(arguments.library)
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, "
-          f"cuDNN {torch.backends.cudnn.version()}, {arguments.dtype}")
+          f"cuDNN {torch.backends.cudnn.version()}, {'float32' if arguments.float32 else arguments.dtype}")
     print("| (batch, heads, tokens, head_dim) | TFLOP/s: ours / the other | ratio | difference |\n|---|---|---|---|")
     dtype = getattr(torch, arguments.dtype)
     if arguments.masks:
         for shape in SHAPES[2:4]:
             bench_bias_and_dropout(ours, shape, dtype, arguments.rounds)
             bench_flex(ours, shape, dtype, arguments.rounds)
+        return
+    if arguments.float32:
+        bench_float32(ours, (1, 16, 8192, 128), arguments.rounds)
+        return
+    if arguments.wide:
+        bench_wide(ours, (4, 16, 4096, 256), 256, dtype, arguments.rounds)
+        bench_wide(ours, (4, 16, 4096, 192), 128, dtype, arguments.rounds)
         return
     for shape in SHAPES[2:] if arguments.quick else SHAPES:
         bench_shape(ours, shape, dtype, 3 if arguments.quick else arguments.rounds)

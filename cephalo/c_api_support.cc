@@ -28,6 +28,14 @@ static_assert(static_cast<int32_t>(Engine::automatic) == CEPHALO_ENGINE_AUTO &&
               static_cast<int32_t>(Engine::cuda) == CEPHALO_ENGINE_CUDA &&
               static_cast<int32_t>(Engine::cuda_simple) == CEPHALO_ENGINE_CUDA_SIMPLE);
 
+Arithmetic arithmetic_of(int32_t arithmetic, const char* function) {
+  require(arithmetic == CEPHALO_EXACT || arithmetic == CEPHALO_BF16X3,
+          "{}: there is no arithmetic {}", function, arithmetic);
+  return static_cast<Arithmetic>(arithmetic);
+}
+static_assert(static_cast<int32_t>(Arithmetic::exact) == CEPHALO_EXACT &&
+              static_cast<int32_t>(Arithmetic::bf16x3) == CEPHALO_BF16X3);
+
 }  // namespace
 
 cephalo_status failed(cephalo_status status, const char* message) noexcept {
@@ -130,6 +138,7 @@ AttendOptions options_of(const cephalo_attend_options* wanted, const char* funct
   options.threads = o.threads;
   options.stream = o.stream;
   options.deterministic = o.any_order == 0;
+  options.arithmetic = arithmetic_of(o.arithmetic, function);
   return options;
 }
 

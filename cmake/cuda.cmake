@@ -53,7 +53,9 @@ cephalo_cuda_sources(cuda_every_gpu
   cephalo/kernels/cuda/simple_backward.cu)
 cephalo_cuda_sources(cuda_hopper
   cephalo/kernels/cuda/backward.cu
-  cephalo/kernels/cuda/forward.cu)
+  cephalo/kernels/cuda/backward_wide.cu
+  cephalo/kernels/cuda/forward.cu
+  cephalo/kernels/cuda/forward_wide.cu)
 # As instances.h lists them; kernels that look at different things compile beside each other.
 foreach(looks_at nothing positions alibi bias softcap dropout pairs)
   foreach(pass forward backward)

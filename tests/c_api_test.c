@@ -273,6 +273,11 @@ static void test_attend_errors(void) {
   CHECK_ERROR(cephalo_attend(&q, &k, &v, NULL, &options, &context, NULL), CEPHALO_ERROR_VALUE,
               "there is no engine 9");
   options.engine = CEPHALO_ENGINE_AUTO;
+  options.arithmetic = 7;
+  CHECK_ERROR(cephalo_attend(&q, &k, &v, NULL, &options, &context, NULL), CEPHALO_ERROR_VALUE,
+              "there is no arithmetic 7");
+  options.arithmetic = CEPHALO_BF16X3;  // a word for GPUs, which the CPU need not know
+  CHECK_OK(cephalo_attend(&q, &k, &v, NULL, &options, &context, NULL));
   options.dropout = 1.0;
   CHECK_ERROR(cephalo_attend(&q, &k, &v, NULL, &options, &context, NULL), CEPHALO_ERROR_VALUE,
               "dropout (1) must be in [0, 1)");

@@ -14,8 +14,8 @@ WARNING = re.compile(r"\bC75(08|1[0-5])\b")
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'.*?Used (\d+) registers", re.S)
 # Bytes of a thread. A few numbers that a step reads once cost less than blocks of half the size.
-MOST_SPILLED = 32
-HOPPER = ("forward_instances.", "backward_instances.")
+MOST_SPILLED = 64
+HOPPER = ("forward_instances.", "backward_instances.", "forward_wide.", "backward_wide.")
 
 
 def cuobjdump(nvcc):

@@ -239,6 +239,9 @@ kernels::cuda::PairRules DeviceProblem::pair_rules() const {
   rules.mask = args_.mask;
   rules.documents = spans_;
   rules.dropout = args_.dropout;
+  rules.by_position_alone = args_.mask.part_count == 0 && args_.mask.slopes == nullptr &&
+                            args_.mask.q_documents == nullptr && args_.softcap == 0.0 &&
+                            args_.dropout.threshold == 0;
   if (args_.softcap != 0.0) {
     rules.softcap = static_cast<float>(args_.softcap);
     rules.scale_in_caps = static_cast<float>(args_.scale / args_.softcap);

@@ -11,7 +11,6 @@ namespace {
 using kernels::cuda::BackwardBoxes;
 using kernels::cuda::HopperBackward;
 using kernels::cuda::Instance;
-using kernels::cuda::kDqBlock;
 using kernels::cuda::LooksAt;
 
 // The parts of the scratch, in bytes.
@@ -33,35 +32,44 @@ std::size_t bytes_of(dim_t count, std::size_t each) {
   return static_cast<std::size_t>(count) * each;
 }
 
-dim_t queries_of_block(const Instance& instance) {
-  return kDqBlock / backward_boxes(instance).width;
-}
-dim_t query_blocks(const AttendProblem& p, const Instance& instance) {
-  const dim_t queries = queries_of_block(instance);
-  return (p.q.dim(2) + queries - 1) / queries;
+dim_t query_blocks(const AttendProblem& p, const BackwardBoxes& boxes) {
+  return (p.q.dim(2) + boxes.q_rows - 1) / boxes.q_rows;
 }
 
 Layout layout_of(const AttendProblem& p, const Instance& instance) {
+  const BackwardBoxes boxes = backward_boxes(instance);
   const dim_t heads = p.q.dim(0) * p.q.dim(1);
-  const dim_t blocks = heads * query_blocks(p, instance);
-  const dim_t padded = blocks * queries_of_block(instance);
+  const dim_t blocks = heads * query_blocks(p, boxes);
+  const dim_t padded = blocks * boxes.q_rows;
   const bool has_shares = instance.looks_at == LooksAt::pairs || instance.looks_at == LooksAt::bias;
   const kernels::cuda::Sizes sizes{p.q.dim(0), p.q.dim(1), p.k.dim(1), p.q.dim(2),
                                    p.k.dim(2), p.q.dim(3), p.v.dim(3)};
-  return {.dq = bytes_of(blocks * kDqBlock, sizeof(float)),
+  return {.dq = bytes_of(padded * boxes.width, sizeof(float)),
           .turns = bytes_of(blocks, sizeof(unsigned)),
           .lse2 = bytes_of(padded, sizeof(float)),
           .share2 = bytes_of(has_shares ? padded : 0, sizeof(float)),
           .delta = bytes_of(padded, sizeof(float)),
           .row_numbers = bytes_of(kernels::cuda::row_numbers_bytes(sizes, p.q.dtype()), 1),
-          // Twice: halves of a row, and dk and dv of a key, are looked at one after the other.
+          // Twice: halves of a row, and dk and dv of a key, are looked at one after the other. Wide
+          // kernels look at halves of dk and dv.
           .queries = bytes_of(2 * heads * p.q.dim(2), sizeof(unsigned)),
-          .keys = bytes_of(2 * p.k.dim(0) * p.k.dim(1) * p.k.dim(2), sizeof(unsigned))};
+          .keys = bytes_of((instance.is_wide() ? 4 : 2) * p.k.dim(0) * p.k.dim(1) * p.k.dim(2),
+                           sizeof(unsigned))};
 }
 
-std::size_t packed_inputs(const AttendProblem& p) {
-  return packed_bytes(p.q, p.q.dtype()) + packed_bytes(p.k, p.k.dtype()) +
-         packed_bytes(p.v, p.v.dtype());
+// How a kernel reads its tensors.
+struct BackwardOperands {
+  OperandSize queries, keys;
+  explicit BackwardOperands(const Instance& instance) {
+    const BackwardBoxes boxes = backward_boxes(instance);
+    queries = {boxes.q_rows, boxes.width, instance.parts};
+    keys = {boxes.kv_rows, boxes.width, instance.parts};
+  }
+};
+
+std::size_t input_bytes(const AttendProblem& p, const BackwardOperands& operands) {
+  return operand_bytes(p.q, operands.queries) + operand_bytes(p.k, operands.keys) +
+         operand_bytes(p.v, operands.keys);
 }
 
 // One backward pass: scratch, arguments of all kernels, launches.
@@ -72,21 +80,22 @@ class HopperBackwardCall {
         p_(problem.forward),
         instance_(instance_of(p_)),
         boxes_(backward_boxes(instance_)),
+        operands_(instance_),
         layout_(layout_of(p_, instance_)),
-        call_(p_, scratch_bytes()),
-        dk_(packed_result(problem.gradients.dk, p_.q.dtype(), call_)),
-        dv_(packed_result(problem.gradients.dv, p_.q.dtype(), call_)) {
+        call_(p_, scratch_bytes()) {
     fill_careful();
     fill_fast();
+    fill_results();
   }
 
   void run() {
     const std::size_t cleared = DeviceProblem::taken(layout_.dq) + layout_.turns;
     check(kernels::cuda::clear(fast_.dq, cleared, current_stream()));
-    const std::int64_t padded = query_blocks(p_, instance_) * queries_of_block(instance_);
+    const std::int64_t padded = query_blocks(p_, boxes_) * boxes_.q_rows;
     check(prepare_backward(careful_, {lse2_, share2_, delta_, padded}, current_stream()));
     check(attend_backward_hopper(instance_, p_.options.deterministic, fast_, current_stream()));
     check(kernels::cuda::write_query_gradient({.from = fast_.dq,
+                                               .row_head = instance_.is_wide() ? padded : 0,
                                                .dq = careful_.dq,
                                                .careful = call_.counters() + 2,
                                                .careful_rows = queries_,
@@ -97,8 +106,10 @@ class HopperBackwardCall {
                                                .columns = static_cast<int>(p_.q.dim(3)),
                                                .scale = dq_scale()},
                                               current_stream()));
-    write_back(problem_.gradients.dk, dk_);
-    write_back(problem_.gradients.dv, dv_);
+    if (!instance_.is_wide()) {
+      write_back(problem_.gradients.dk, dk_);
+      write_back(problem_.gradients.dv, dv_);
+    }
     check(listed_gradients(careful_, {call_.counters() + 2, queries_},
                            {fast_.careful, fast_.careful_rows}, current_stream()));
     for (const MutableTensorView& dbias : problem_.gradients.dbias) {
@@ -112,9 +123,12 @@ class HopperBackwardCall {
   static void check(int error) { cuda::check(error, "attend_backward"); }
 
   std::size_t scratch_bytes() const {
+    const std::size_t bytes = layout_.total() + input_bytes(p_, operands_) +
+                              operand_bytes(problem_.pass.dcontext, operands_.queries);
+    if (instance_.is_wide()) return bytes;
     const DType dtype = p_.q.dtype();
-    return layout_.total() + packed_inputs(p_) + packed_bytes(problem_.pass.dcontext, dtype) +
-           packed_bytes(problem_.gradients.dk, dtype) + packed_bytes(problem_.gradients.dv, dtype);
+    return bytes + packed_bytes(problem_.gradients.dk, dtype) +
+           packed_bytes(problem_.gradients.dv, dtype);
   }
   // Kernels that look at dropout leave its factor out of dS.
   float dq_scale() const {
@@ -148,13 +162,16 @@ class HopperBackwardCall {
     careful_.row_numbers = take<void>(layout_.row_numbers);
     queries_ = take<unsigned>(layout_.queries);
     fast_.careful_rows = take<unsigned>(layout_.keys);
-    const int width = boxes_.width;
-    fast_.q = make_tensor_map(packed(p_.q, call_), {boxes_.q_rows, width});
-    fast_.k = make_tensor_map(packed(p_.k, call_), {boxes_.kv_rows, width});
-    fast_.v = make_tensor_map(packed(p_.v, call_), {boxes_.kv_rows, width});
-    fast_.dcontext = make_tensor_map(packed(problem_.pass.dcontext, call_), {boxes_.q_rows, width});
-    fast_.dk = make_tensor_map(dk_, {boxes_.gradient_rows, width});
-    fast_.dv = make_tensor_map(dv_, {boxes_.gradient_rows, width});
+    // Products with v are used where there is a weight alone, so v may hold NaN; and where k did,
+    // they tell. Of queries lse or delta tell.
+    const RowCare of_queries{.clears = true};
+    const TensorView v = operand(p_.v, operands_.keys, call_);
+    const TensorView k = operand(p_.k, operands_.keys, call_, {.clears = true, .marks = &v});
+    fast_.q = operand_map(operand(p_.q, operands_.queries, call_, of_queries), operands_.queries);
+    fast_.k = operand_map(k, operands_.keys);
+    fast_.v = operand_map(v, operands_.keys);
+    fast_.dcontext = operand_map(
+        operand(problem_.pass.dcontext, operands_.queries, call_, of_queries), operands_.queries);
     fast_.pairs = call_.pair_rules();
     if (instance_.looks_at == LooksAt::bias) fast_.bias = bias_map_of(p_);
     fast_.lse2 = lse2_;
@@ -172,10 +189,26 @@ class HopperBackwardCall {
     fast_.scale = static_cast<float>(p_.scale);
   }
 
+  // Wide kernels write rows of dk and dv themselves; others leave that to the copy engine.
+  void fill_results() {
+    if (instance_.is_wide()) {
+      fast_.dk_rows = careful_.dk;
+      fast_.dv_rows = careful_.dv;
+      fast_.columns = static_cast<int>(p_.q.dim(3));
+      fast_.v_columns = static_cast<int>(p_.v.dim(3));
+      return;
+    }
+    dk_ = packed_result(problem_.gradients.dk, p_.q.dtype(), call_);
+    dv_ = packed_result(problem_.gradients.dv, p_.q.dtype(), call_);
+    fast_.dk = make_tensor_map(dk_, {boxes_.gradient_rows, boxes_.width});
+    fast_.dv = make_tensor_map(dv_, {boxes_.gradient_rows, boxes_.width});
+  }
+
   const BackwardProblem& problem_;
   const AttendProblem& p_;
   Instance instance_;
   BackwardBoxes boxes_;
+  BackwardOperands operands_;
   Layout layout_;
   DeviceProblem call_;
   MutableTensorView dk_, dv_;
@@ -190,7 +223,8 @@ class HopperBackwardCall {
 }  // namespace
 
 std::size_t hopper_backward_scratch(const AttendProblem& p) {
-  return layout_of(p, instance_of(p)).total() + packed_inputs(p);
+  const Instance instance = instance_of(p);
+  return layout_of(p, instance).total() + input_bytes(p, BackwardOperands(instance));
 }
 
 void attend_backward_on_hopper(const BackwardProblem& problem) {

@@ -16,7 +16,7 @@ using kernels::cuda::HopperForward;
 using kernels::cuda::Instance;
 using kernels::cuda::LooksAt;
 
-constexpr dim_t kMostColumns = 128;
+constexpr dim_t kMostColumns = 256, kMostFloatColumns = 128;
 
 dim_t query_rows(const AttendProblem& p) {
   return p.q.dim(0) * p.q.dim(1) * p.q.dim(2);
@@ -81,11 +81,25 @@ LooksAt looks_at(const AttendProblem& p) {
   return drops ? LooksAt::dropout : LooksAt::alibi;
 }
 
+// How a kernel reads its tensors.
+struct ForwardOperands {
+  OperandSize q, k, v;
+  explicit ForwardOperands(const Instance& instance) {
+    const kernels::cuda::ForwardBoxes boxes = forward_boxes(instance);
+    q = {boxes.q_rows, instance.width, instance.parts};
+    k = {boxes.kv_rows, instance.width, instance.parts};
+    v = {boxes.kv_rows, instance.v_width, instance.parts};
+  }
+};
+
 const char* why_not_these_sizes(const AttendProblem& p) {
   if (p.q.numel() == 0 || p.k.numel() == 0 || p.v.numel() == 0)
     return "there is nothing to multiply";
-  if (p.q.dim(3) > kMostColumns) return "head_dim is over 128";
-  if (p.v.dim(3) > kMostColumns) return "v_dim is over 128";
+  if (p.q.dim(3) > kMostColumns) return "head_dim is over 256";
+  if (p.v.dim(3) > kMostColumns) return "v_dim is over 256";
+  if (!is_16_bit_float(p.q.dtype()) && std::max(p.q.dim(3), p.v.dim(3)) > kMostFloatColumns) {
+    return "head_dim or v_dim of float32 is over 128";
+  }
   if (p.q.dim(2) >= kernels::cuda::kMostTokens || p.k.dim(2) >= kernels::cuda::kMostTokens) {
     return "there are 2^28 tokens or more";
   }
@@ -99,7 +113,9 @@ const char* why_not_these_sizes(const AttendProblem& p) {
 
 const char* why_not_on_hopper(const AttendProblem& p) {
   if (const char* reason = why_not_on_cuda(p)) return reason;
-  if (!is_16_bit_float(p.q.dtype())) return "q is neither bfloat16 nor float16";
+  if (p.q.dtype() != DType::f32 && !is_16_bit_float(p.q.dtype())) {
+    return "q is neither float32, bfloat16 nor float16";
+  }
   if (const char* reason = why_not_these_sizes(p)) return reason;
   if (!(p.scale > 1e-30 && p.scale < 1e30)) return "the scale is not in (1e-30, 1e30)";
   if (p.options.softcap && !(*p.options.softcap > 1e-30 && *p.options.softcap < 1e30)) {
@@ -112,8 +128,15 @@ const char* why_not_on_hopper(const AttendProblem& p) {
 }
 
 Instance instance_of(const AttendProblem& p) {
-  const int width = std::max(p.q.dim(3), p.v.dim(3)) <= 64 ? 64 : 128;
-  return {p.q.dtype(), width, looks_at(p)};
+  const dim_t columns = std::max(p.q.dim(3), p.v.dim(3));
+  const int width = columns <= 64 ? 64 : 128;
+  if (!is_16_bit_float(p.q.dtype())) {
+    const int parts = p.options.arithmetic == Arithmetic::bf16x3 ? 2 : 3;
+    return {DType::bf16, width, width, parts, LooksAt::pairs};
+  }
+  if (columns <= 128) return {p.q.dtype(), width, width, 1, looks_at(p)};
+  const bool is_narrow = p.q.dim(3) <= 192 && p.v.dim(3) <= 128;
+  return {p.q.dtype(), is_narrow ? 192 : 256, is_narrow ? 128 : 256, 1, LooksAt::pairs};
 }
 
 kernels::cuda::BiasMap bias_map_of(const AttendProblem& p) {
@@ -121,22 +144,34 @@ kernels::cuda::BiasMap bias_map_of(const AttendProblem& p) {
 }
 
 std::size_t hopper_forward_scratch(const AttendProblem& p) {
-  return list_bytes(p) + packed_bytes(p.q, p.q.dtype()) + packed_bytes(p.k, p.k.dtype()) +
-         packed_bytes(p.v, p.v.dtype());
+  const ForwardOperands operands(instance_of(p));
+  return list_bytes(p) + operand_bytes(p.q, operands.q) + operand_bytes(p.k, operands.k) +
+         operand_bytes(p.v, operands.v);
 }
 
 void attend_on_hopper(const AttendProblem& p, const AttendOutput& output) {
-  const DType dtype = p.q.dtype();
-  DeviceProblem call(p, hopper_forward_scratch(p) + packed_bytes(output.context, dtype));
-  call.set_results(output.context, output.lse);
-  const MutableTensorView context = packed_result(output.context, dtype, call);
   const Instance instance = instance_of(p);
-  const kernels::cuda::ForwardBoxes boxes = forward_boxes(instance);
+  const ForwardOperands operands(instance);
+  const bool is_direct = instance.parts > 1;  // kernels write the rows of context themselves
+  const DType dtype = is_direct ? output.context.dtype() : p.q.dtype();
+  const std::size_t result_bytes = is_direct ? 0 : packed_bytes(output.context, dtype);
+  DeviceProblem call(p, hopper_forward_scratch(p) + result_bytes);
+  call.set_results(output.context, output.lse);
+  MutableTensorView context = output.context;
   HopperForward args{};
-  args.q = make_tensor_map(packed(p.q, call), {boxes.q_rows, instance.width});
-  args.k = make_tensor_map(packed(p.k, call), {boxes.kv_rows, instance.width});
-  args.v = make_tensor_map(packed(p.v, call), {boxes.kv_rows, instance.width});
-  args.context = make_tensor_map(context, {boxes.q_rows, instance.width});
+  // Scores of what is hidden are never used, so k may hold NaN; and where v did, scores tell.
+  const TensorView q = operand(p.q, operands.q, call), k = operand(p.k, operands.k, call);
+  const TensorView v = operand(p.v, operands.v, call, {.clears = true, .marks = &k});
+  args.q = operand_map(q, operands.q);
+  args.k = operand_map(k, operands.k);
+  args.v = operand_map(v, operands.v);
+  if (is_direct) {
+    args.context_rows = rows_of(context);
+    args.v_columns = static_cast<int>(p.v.dim(3));
+  } else {
+    context = packed_result(output.context, dtype, call);
+    args.context = make_tensor_map(context, {operands.q.rows, instance.v_width});
+  }
   if (output.lse.numel() > 0) {
     args.lse = static_cast<float*>(output.lse.mutable_data());
     for (int axis = 0; axis < 3; ++axis) args.lse_stride[axis] = output.lse.strides()[axis];

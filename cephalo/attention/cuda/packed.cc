@@ -26,6 +26,39 @@ MutableTensorView dense(const TensorView& t, DType dtype, DeviceProblem& call) {
   return {call.take(packed_bytes(t, dtype)), dtype, shape, t.device()};
 }
 
+TensorView packed(const TensorView& t, DeviceProblem& call) {
+  if (used_in_place(t, t.dtype())) return t;
+  const MutableTensorView result = dense(t, t.dtype(), call);
+  copy(result, t);
+  return result;
+}
+
+std::size_t parts_bytes(const TensorView& t, const OperandSize& size) {
+  const dim_t numbers = t.dim(0) * t.dim(1) * t.dim(2) * size.width * size.parts;
+  return DeviceProblem::taken(static_cast<std::size_t>(numbers) * item_size(DType::bf16));
+}
+
+TensorView split(const TensorView& t, const OperandSize& size, DeviceProblem& call,
+                 const RowCare& care) {
+  kernels::cuda::SplitRows args{};
+  args.to = static_cast<std::uint16_t*>(call.take(parts_bytes(t, size)));
+  args.from = rows_of(t);
+  args.batch = t.dim(0);
+  args.heads = t.dim(1);
+  args.tokens = t.dim(2);
+  args.columns = static_cast<int>(t.dim(3));
+  args.width = size.width;
+  args.parts = size.parts;
+  args.clears = care.clears;
+  if (care.marks != nullptr) {
+    args.marks = static_cast<std::uint16_t*>(const_cast<void*>(care.marks->data()));
+    args.mark_stride = care.marks->dim(3);
+  }
+  cuda::check(kernels::cuda::split_rows(args, current_stream()), "attend: splitting");
+  const Shape shape{t.dim(0), t.dim(1), t.dim(2), dim_t{size.width} * size.parts};
+  return {args.to, DType::bf16, shape, t.device()};
+}
+
 }  // namespace
 
 std::size_t packed_bytes(const TensorView& t, DType dtype) {
@@ -35,11 +68,17 @@ std::size_t packed_bytes(const TensorView& t, DType dtype) {
                               item_size(dtype));
 }
 
-TensorView packed(const TensorView& t, DeviceProblem& call) {
-  if (used_in_place(t, t.dtype())) return t;
-  const MutableTensorView result = dense(t, t.dtype(), call);
-  copy(result, t);
-  return result;
+std::size_t operand_bytes(const TensorView& t, const OperandSize& size) {
+  return size.parts == 1 ? packed_bytes(t, t.dtype()) : parts_bytes(t, size);
+}
+
+TensorView operand(const TensorView& t, const OperandSize& size, DeviceProblem& call,
+                   const RowCare& care) {
+  return size.parts == 1 ? packed(t, call) : split(t, size, call, care);
+}
+
+kernels::cuda::TensorMap operand_map(const TensorView& operand, const OperandSize& size) {
+  return make_tensor_map(operand, {size.rows, size.width * size.parts});
 }
 
 MutableTensorView packed_result(const MutableTensorView& t, DType dtype, DeviceProblem& call) {

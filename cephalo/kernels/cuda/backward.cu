@@ -86,6 +86,26 @@ __global__ void write_rows(const __grid_constant__ HopperQueryGradient a) {
   }
 }
 
+// The same from rows, a warp to each.
+__global__ void scale_rows(const __grid_constant__ HopperQueryGradient a) {
+  const unsigned lane = threadIdx.x % 32;
+  const unsigned row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;  // below 2^30
+  const unsigned head = row / static_cast<unsigned>(a.q_tokens);
+  const unsigned b = head / static_cast<unsigned>(a.num_heads);
+  if (b >= a.batch) return;
+  const std::int64_t i = row - std::int64_t{head} * a.q_tokens;
+  const Row to = row_of(a.dq, b, head - b * static_cast<unsigned>(a.num_heads), i);
+  const float* from = a.from + (head * a.row_head + i) * a.width;
+  float wrong = 0;
+  for (int d = static_cast<int>(lane); d < a.columns; d += 32) {
+    const float x = from[d] * a.scale;
+    wrong = fmaf(x, 0.0F, wrong);
+    to.set(d, x);
+  }
+  const unsigned found = __ballot_sync(~0u, wrong != 0.0F);
+  if (lane == 0 && found != 0) a.careful_rows[atomicAdd(a.careful, 1u)] = row;
+}
+
 }  // namespace
 
 BackwardBoxes backward_boxes(const Instance& instance) {
@@ -102,6 +122,12 @@ int attend_backward_hopper(const Instance& instance, bool by_turns, const Hopper
 }
 
 int write_query_gradient(const HopperQueryGradient& a, void* stream) {
+  if (a.row_head > 0) {
+    const std::int64_t rows = a.batch * a.num_heads * a.q_tokens;
+    scale_rows<<<static_cast<unsigned>((rows + 7) / 8), 256, 0,
+                 static_cast<cudaStream_t>(stream)>>>(a);
+    return cudaGetLastError();
+  }
   const std::int64_t queries = kDqBlock / a.width;
   const std::int64_t warps = a.batch * a.num_heads * ((a.q_tokens + queries - 1) / queries) * 8;
   const auto grid = static_cast<unsigned>((warps + 7) / 8);

@@ -24,7 +24,7 @@ constexpr BackwardEntry entry() {
   constexpr bool kKeepsMuch = kLooksAt == LooksAt::pairs || kLooksAt == LooksAt::softcap;
   constexpr int kWidth = kKeepsMuch ? 128 : kInstanceWidth;
   using C = BackwardConfig<Element, kWidth, kLooksAt, true>;
-  return {{kDType, kInstanceWidth, kLooksAt},
+  return {{kDType, kInstanceWidth, kInstanceWidth, 1, kLooksAt},
           {C::kQueries, C::kKeys, 64, kWidth},
           launch<C>,
           launch<BackwardConfig<Element, kWidth, kLooksAt, false>>};

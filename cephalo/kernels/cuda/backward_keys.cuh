@@ -12,11 +12,11 @@ struct BackwardKeys {
   static constexpr int kWidth = C::kWidth, kQueries = C::kQueries;
 
   const HopperBackward& a;
-  BackwardShared<C> sm;
+  typename C::Shared sm;
   const int warp, lane;
-  float dk[kWidth / 2], dv[kWidth / 2];
+  float dk[C::kOwnColumns / 2], dv[C::kOwnColumns / 2];
 
-  __device__ BackwardKeys(const HopperBackward& args, const BackwardShared<C>& shared)
+  __device__ BackwardKeys(const HopperBackward& args, const typename C::Shared& shared)
       : a(args),
         sm(shared),
         warp(static_cast<int>(threadIdx.x / 32 % 4)),
@@ -28,11 +28,11 @@ struct BackwardKeys {
   }
 
   // Rows past a sequence's end are often memory that nobody has written; weights of 0 do not help
-  // against NaN. rows: [width/64][count][64] from row `first` on
+  // against NaN. rows: [parts][width/64][count][64] from row `first` on
   __device__ void clear_rows(std::uint32_t rows, int count, int first) {
-    for (int n = static_cast<int>(threadIdx.x) % 128; n < (count - first) * (kWidth / 8);
-         n += 128) {
-      const int row = first + n / (kWidth / 8), chunk = n % (kWidth / 8);
+    constexpr int kChunks = C::kParts * kWidth / 8;  // of a row
+    for (int n = static_cast<int>(threadIdx.x) % 128; n < (count - first) * kChunks; n += 128) {
+      const int row = first + n / kChunks, chunk = n % kChunks;
       const std::uint32_t at = rows + chunk / 8 * (count * 128) + row * 128 + chunk % 8 * 16;
       hopper::put_four(at, 0, 0, 0, 0);
     }
@@ -53,6 +53,18 @@ struct BackwardKeys {
     hopper::threads_sync(1, 256);
   }
 
+  // wrong: of the thread's two keys, not 0 where a gradient is not finite.
+  __device__ void list_for_care(const BackwardTile& tile, const float (&wrong)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const unsigned found = __ballot_sync(~0u, wrong[r] != 0.0F);
+      const int key = key_of_thread(tile) + 8 * r;
+      if (lane % 4 == 0 && (found >> lane & 15u) != 0 && key < a.kv_tokens) {
+        a.careful_rows[atomicAdd(a.careful, 1u)] =
+            static_cast<unsigned>((tile.batch * a.num_kv_heads + tile.kv_head) * a.kv_tokens + key);
+      }
+    }
+  }
   // acc · factor as rows of keys; those that are not finite are listed.
   __device__ void store(const float (&acc)[kWidth / 2], float factor, std::uint32_t via,
                         const TensorMap* map, const BackwardTile& tile) {
@@ -70,15 +82,7 @@ struct BackwardKeys {
       const int chunk = (2 * i + lane / 16) % 8;
       hopper::store_fragments(via + i / 4 * 8192 + row * 128 + (chunk ^ (row % 8)) * 16, w);
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const unsigned found = __ballot_sync(~0u, wrong[r] != 0.0F);
-      const int key = tile.key + kGroup * 64 + warp * 16 + lane / 4 + 8 * r;
-      if (lane % 4 == 0 && (found >> lane & 15u) != 0 && key < a.kv_tokens) {
-        a.careful_rows[atomicAdd(a.careful, 1u)] =
-            static_cast<unsigned>((tile.batch * a.num_kv_heads + tile.kv_head) * a.kv_tokens + key);
-      }
-    }
+    list_for_care(tile, wrong);
     hopper::fence_async();
     hopper::threads_sync(2 + kGroup, 128);
     if (threadIdx.x % 128 == 0) {

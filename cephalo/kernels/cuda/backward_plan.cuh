@@ -8,11 +8,17 @@
 
 namespace cephalo::kernels::cuda {
 
+template <typename C>
+struct BackwardShared;
+
 template <typename Element_, int kColumns, LooksAt kLooksAt, bool kByTurns>
 struct BackwardConfig : Looks<kLooksAt> {
   using Look = Looks<kLooksAt>;
   using Element = Element_;
-  static constexpr int kWidth = kColumns, kKeys = 128, kThreads = 384;
+  using Shared = BackwardShared<BackwardConfig>;
+  static constexpr int kWidth = kColumns, kParts = 1, kKeys = 128, kThreads = 384;
+  static constexpr bool kIsWide = false;
+  static constexpr int kOwnColumns = kWidth;          // of dk and dv that a warpgroup has
   static constexpr int kQueries = kDqBlock / kWidth;  // of a step: 64 of width 128, 128 of width 64
   static constexpr bool kTurns = kByTurns;
   static constexpr int kKvBytes = kKeys * kWidth * 2, kQBytes = kQueries * kWidth * 2;
@@ -69,11 +75,11 @@ __host__ __device__ inline int key_tiles(const HopperBackward& a) {
 // Leaves the blocks of queries of which documents may hide less than everything.
 template <typename C>
 __device__ inline void keep_documents(const HopperBackward& a, BackwardTile& tile) {
-  static_assert(C::kQueries % kDocumentQueries == 0 && C::kKeys == kDocumentKeys);
+  static_assert(C::kQueries % kDocumentQueries == 0 && kDocumentKeys % C::kKeys == 0);
   constexpr int kTogether = C::kQueries / kDocumentQueries;
   const DocumentSpans& d = a.pairs.documents;
   if (d.queries == nullptr) return;
-  const IndexSpan span = d.queries[tile.batch * d.tiles_stride + tile.key / C::kKeys];
+  const IndexSpan span = d.queries[tile.batch * d.tiles_stride + tile.key / kDocumentKeys];
   const int end = min(tile.first + tile.count, (span.end + kTogether - 1) / kTogether);
   tile.first = max(tile.first, span.begin / kTogether);
   tile.count = max(0, end - tile.first);
@@ -135,7 +141,8 @@ __device__ inline unsigned turn_at(const HopperBackward& a, const BackwardTile& 
   const DocumentSpans& d = a.pairs.documents;
   if (C::kDocuments && d.first_tile != nullptr) {
     const int first = block * (C::kQueries / kDocumentQueries);
-    first_tile = max(first_tile, d.first_tile[tile.batch * d.blocks_stride + first]);
+    const int first_there = d.first_tile[tile.batch * d.blocks_stride + first];
+    first_tile = max(first_tile, first_there * (kDocumentKeys / C::kKeys));
   }
   return static_cast<unsigned>(tile.key / C::kKeys - first_tile);
 }

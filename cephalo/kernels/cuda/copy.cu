@@ -30,6 +30,46 @@ __global__ void copy_elements(const __grid_constant__ CopyArgs a) {
   }
 }
 
+// Four columns to a thread, 16 or 32 threads to a row.
+__global__ void split_columns(const __grid_constant__ SplitRows a, bool by_fours) {
+  const unsigned fours = static_cast<unsigned>(a.width) / 4;
+  const unsigned row = blockIdx.x * (blockDim.x / fours) + threadIdx.x / fours;  // below 2^30
+  const unsigned head = row / static_cast<unsigned>(a.tokens);
+  const unsigned b = head / static_cast<unsigned>(a.heads);
+  const bool is_row = b < a.batch;
+  const unsigned h = is_row ? head - b * static_cast<unsigned>(a.heads) : 0;
+  const std::int64_t i = is_row ? row - std::int64_t{head} * a.tokens : 0;
+  const Row from = row_of(a.from, is_row ? b : 0, h, i);
+  const int first = static_cast<int>(threadIdx.x % fours) * 4;
+  float x[4];
+  if (by_fours && first < a.columns) {
+    const auto four =
+        *reinterpret_cast<const float4*>(static_cast<const float*>(from.data) + from.first + first);
+    x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+  } else {
+#pragma unroll
+    for (int n = 0; n < 4; ++n) x[n] = first + n < a.columns ? from.at<float>(first + n) : 0.0F;
+  }
+  const bool finite = isfinite(x[0]) && isfinite(x[1]) && isfinite(x[2]) && isfinite(x[3]);
+  const unsigned lanes = fours == 32 ? ~0U : 0xFFFFU << (threadIdx.x & 16U);  // of this row
+  if (a.clears && (__ballot_sync(~0U, !finite) & lanes) != 0) {
+    x[0] = x[1] = x[2] = x[3] = 0.0F;
+    constexpr std::uint16_t kNan = 0x7FFF;
+    if (a.marks != nullptr && first == 0 && is_row) a.marks[row * a.mark_stride] = kNan;
+  }
+  if (!is_row) return;
+  std::uint16_t* to = a.to + (std::int64_t{row} * a.parts * a.width + first);
+  for (int part = 0; part < a.parts; ++part, to += a.width) {
+    std::uint16_t words[4];
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      words[n] = to_bf16(x[n]);
+      x[n] -= from_bf16(words[n]);
+    }
+    *reinterpret_cast<ushort4*>(to) = {words[0], words[1], words[2], words[3]};
+  }
+}
+
 // Arguments of a kernel are copied whole: a small one for the usual few numbers, one for the runs
 // of documents. The large one is near the most that a kernel takes.
 constexpr int kFewWords = 240, kSomeWords = 1000, kManyWords = 8000;
@@ -68,6 +108,18 @@ int copy_rows(const Rows& to, const Rows& from, const std::int64_t (&shape)[4],
   } else {
     copy_elements<float><<<grid, 256, 0, in>>>(args);
   }
+  return cudaGetLastError();
+}
+
+int split_rows(const SplitRows& a, void* stream) {
+  const std::int64_t rows = a.batch * a.heads * a.tokens;
+  if (rows == 0) return cudaSuccess;
+  const bool by_fours = a.from.dtype == DType::f32 && a.from.stride[3] == 1 && a.columns % 4 == 0 &&
+                        reinterpret_cast<std::uintptr_t>(a.from.data) % sizeof(float4) == 0 &&
+                        (a.from.stride[0] | a.from.stride[1] | a.from.stride[2]) % 4 == 0;
+  const std::int64_t rows_at_once = 256 / (a.width / 4);
+  const auto grid = static_cast<unsigned>((rows + rows_at_once - 1) / rows_at_once);
+  split_columns<<<grid, 256, 0, static_cast<cudaStream_t>(stream)>>>(a, by_fours);
   return cudaGetLastError();
 }
 

@@ -28,27 +28,69 @@ struct ForwardConsumer : ForwardStore<C> {
   using Base::Base;
   using Element = typename C::Element;
   using RowBits = typename Base::RowBits;
-  static constexpr int kWidth = C::kWidth, kKeys = C::kKeys;
+  static constexpr int kWidth = C::kWidth, kVWidth = C::kVWidth, kKeys = C::kKeys;
+  static constexpr int kParts = C::kParts, kPWords = kParts * kKeys / 4;
+  // What a block adds to O, where there are several parts: the tensor cores round towards 0, which
+  // over thousands of keys would be far more than what float32 loses. Else O itself.
+  float own_sums[kParts > 1 ? kVWidth / 2 : 1];
 
+  __device__ float (&sums())[kVWidth / 2] {
+    if constexpr (kParts > 1) {
+      return own_sums;
+    } else {
+      return O;
+    }
+  }
   __device__ void scores(int stage) {  // S = q kᵀ, in flight
-    const std::uint64_t k = hopper::operand(sm.k(stage), 0), q = hopper::operand(sm.q(x), 0);
+    std::uint64_t k = hopper::operand(sm.k(stage), 0), q = hopper::operand(sm.q(x), 0);
+    if (kParts > 1) {  // or every sum with them is kept for the next block
+      q = hopper::ready(q);
+      k = hopper::ready(k);
+    }
 #pragma unroll
-    for (int i = 0; i < kWidth / 16; ++i) {
-      const int at = i % 4 * 2;  // 32 bytes along the row, in units of 16
-      hopper::Product<Element, kKeys>::from_shared(S, q + i / 4 * 512 + at,
-                                                   k + i / 4 * (kKeys * 8) + at, i > 0);
+    for (int n = 0; n < part_pairs(kParts); ++n) {
+      const PartPair parts = part_pair<kParts>(n);
+#pragma unroll
+      for (int i = 0; i < kWidth / 16; ++i) {
+        const int at = i % 4 * 2;  // 32 bytes along the row, in units of 16
+        const int q_plane = parts.left * (kWidth / 64) + i / 4;
+        const int k_plane = parts.right * (kWidth / 64) + i / 4;
+        hopper::Product<Element, kKeys>::from_shared(S, q + q_plane * 512 + at,
+                                                     k + k_plane * (kKeys * 8) + at, n + i > 0);
+      }
     }
     hopper::products_commit();
   }
   template <bool kTurns>
-  __device__ void values(const std::uint32_t (&P)[kKeys / 4], int stage) {  // O += P v, in flight
+  __device__ void values(const std::uint32_t (&P)[kPWords], int stage) {  // O += P v, in flight
     const std::uint64_t v = hopper::operand(sm.v(stage), kKeys * 128);
 #pragma unroll
-    for (int i = 0; i < kKeys / 16; ++i) {
-      if (kTurns && i == C::kHandOff) hopper::threads_arrive(1 + (group + 1) % C::kGroups, 256);
-      hopper::Product<Element, kWidth>::template from_registers<1>(O, P + 4 * i, v + i * 128, 1);
+    for (int n = 0; n < part_pairs(kParts); ++n) {
+      const PartPair parts = part_pair<kParts>(n);
+#pragma unroll
+      for (int i = 0; i < kKeys / 16; ++i) {
+        if (kTurns && n * (kKeys / 16) + i == C::kHandOff) {
+          hopper::threads_arrive(1 + (group + 1) % C::kGroups, 256);
+        }
+        hopper::Product<Element, kVWidth>::template from_registers<1>(
+            sums(), P + parts.left * (kKeys / 4) + 4 * i,
+            v + parts.right * (kVWidth / 64) * (kKeys * 8) + i * 128, kParts == 1 || n + i > 0);
+      }
     }
     hopper::products_commit();
+  }
+  __device__ void take_values() {  // values are there
+    hopper::tie(sums());
+    if constexpr (kParts > 1) {
+#pragma unroll
+      for (int e = 0; e < kVWidth / 2; ++e) O[e] += own_sums[e];
+    }
+  }
+  __device__ void pack_weights(std::uint32_t (&P)[kPWords]) const {  // S, which holds them
+#pragma unroll
+    for (int n = 0; n < kKeys / 4; ++n) {
+      put_parts<kParts, kKeys / 4>(Element{}, S[2 * n], S[2 * n + 1], n, P);
+    }
   }
   __device__ void release(std::uint32_t barrier) {  // this warp no longer reads the stage
     if (lane == 0) hopper::barrier_arrive(barrier);
@@ -75,7 +117,7 @@ struct ForwardConsumer : ForwardStore<C> {
 
   // Block i (counted over all tiles), with P of block i − 1; k_i and v_{i−1} have arrived.
   template <bool kMasked>
-  __device__ void step(std::uint32_t (&P)[kKeys / 4], int i, const ForwardTile& tile, int key,
+  __device__ void step(std::uint32_t (&P)[kPWords], int i, const ForwardTile& tile, int key,
                        bool more) {
     const int now = i % C::kStages, old = (i - 1) % C::kStages;
     const std::uint32_t k_free = hopper::ready(sm.k_free(now));
@@ -90,11 +132,13 @@ struct ForwardConsumer : ForwardStore<C> {
     hopper::tie(S);
     release(k_free);
     float shrink[2], below[2];
-    std::uint32_t T[kKeys / 4];  // not P yet: the running product still reads P
+    std::uint32_t T[kPWords];                 // not P yet: the running product still reads P
+    constexpr bool kPackedLate = kParts > 1;  // where there are no registers for T
     RowBits raised;
     if constexpr (C::kPairs) {
       raised = {{~0u, ~0u}};
-      pairs.block(S, m, sum, shrink, T);
+      pairs.block(key, S, m, sum, shrink);
+      if constexpr (!kPackedLate) pack_weights(T);
     } else {
       this->template finish_scores<kMasked>(i, tile, key, below);
       // Draws between exponentials leave no registers for scores that may be needed again.
@@ -102,20 +146,28 @@ struct ForwardConsumer : ForwardStore<C> {
       raised = kLooksFirst ? this->masked_block(T, shrink) : this->clean_block(T, shrink, below);
       this->next_draws();
     }
-    hopper::tie(T);
+    if constexpr (kPackedLate) {
+      hopper::tie(S);
+    } else {
+      hopper::tie(T);
+    }
     // The tie above and this loop keep both compilers from moving the exponentials behind the wait.
     if (more) wait_k(i + 1);
     wait_v(i);
     hopper::products_wait<0>();
-    hopper::tie(O);
+    take_values();
     release(v_free);
     if (raised.any()) this->shrink_past(shrink);
+    if constexpr (kPackedLate) {
+      pack_weights(P);
+    } else {
 #pragma unroll
-    for (int e = 0; e < kKeys / 4; ++e) asm volatile("mov.b32 %0, %1;" : "=r"(P[e]) : "r"(T[e]));
+      for (int e = 0; e < kPWords; ++e) asm volatile("mov.b32 %0, %1;" : "=r"(P[e]) : "r"(T[e]));
+    }
   }
 
   // The tile's first block.
-  __device__ void start(std::uint32_t (&P)[kKeys / 4], int i, const ForwardTile& tile, int key,
+  __device__ void start(std::uint32_t (&P)[kPWords], int i, const ForwardTile& tile, int key,
                         bool masked) {
     const int stage = i % C::kStages;
     wait_k(i);
@@ -131,7 +183,8 @@ struct ForwardConsumer : ForwardStore<C> {
       float shrink[2];
       m[0] = m[1] = -CUDART_INF_F;
       sum[0] = sum[1] = 0;
-      pairs.block(S, m, sum, shrink, P);
+      pairs.block(key, S, m, sum, shrink);
+      pack_weights(P);
     } else {
       if constexpr (C::kOneThing) {
         float below[2];
@@ -143,7 +196,7 @@ struct ForwardConsumer : ForwardStore<C> {
       this->next_draws();
     }
 #pragma unroll
-    for (int e = 0; e < kWidth / 2; ++e) O[e] = 0;
+    for (int e = 0; e < kVWidth / 2; ++e) O[e] = 0;
   }
 
   // Keys behind a sequence's end are often memory that nobody has written: their rows of v become
@@ -152,8 +205,9 @@ struct ForwardConsumer : ForwardStore<C> {
     const int first = max(0, kv_len - key);
     // Told here, and not kept in registers from the kernel's beginning on.
     const int thread = static_cast<int>(hopper::ready(threadIdx.x % 128));
-    for (int n = thread; n < (kKeys - first) * (kWidth / 8); n += 128) {
-      const int row = first + n / (kWidth / 8), chunk = n % (kWidth / 8);
+    constexpr int kChunks = kParts * kVWidth / 8;  // of a row
+    for (int n = thread; n < (kKeys - first) * kChunks; n += 128) {
+      const int row = first + n / kChunks, chunk = n % kChunks;
       const std::uint32_t at = sm.v(stage) + chunk / 8 * (kKeys * 128) + row * 128 + chunk % 8 * 16;
       asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
     }
@@ -166,7 +220,7 @@ struct ForwardConsumer : ForwardStore<C> {
     this->begin_tile(tile);
     const int masked_end = min(clean.begin, tile.blocks);
     const auto key_of = [&](int j) { return tile.first_key + (tile.blocks - 1 - j) * kKeys; };
-    std::uint32_t P[kKeys / 4];
+    std::uint32_t P[kPWords];
     start(P, used, tile, key_of(0), clean.begin > 0 || clean.end <= 0);
     if (tile.blocks > 1) wait_k(used + 1);
     wait_v(used);
@@ -194,7 +248,7 @@ struct ForwardConsumer : ForwardStore<C> {
     hopper::products_fence();
     values<false>(P, last);
     hopper::products_wait<0>();
-    hopper::tie(O);
+    take_values();
     release(sm.v_free(last));
     this->store(tile);
   }

@@ -4,6 +4,7 @@
 
 #include "cephalo/kernels/cuda/hopper.cuh"
 #include "cephalo/kernels/cuda/hopper.h"
+#include "cephalo/kernels/cuda/parts.cuh"
 #include "cephalo/kernels/cuda/rules.cuh"
 
 namespace cephalo::kernels::cuda {
@@ -26,38 +27,51 @@ constexpr ForwardTuning forward_tuning(int width, LooksAt looks_at) {
   return {3, 96, 4, 2, 160, 32};
 }
 
-template <typename Element_, int kColumns, LooksAt kLooksAt>
+// More than 128 columns, or several parts: blocks of 32 keys leave registers and shared memory.
+constexpr ForwardTuning wide_forward_tuning(int v_width, int parts) {
+  if (parts == 1 && v_width <= 128) return {2, 64, 4, 3, 232, 40};
+  return {2, 32, parts == 3 && v_width > 64 ? 2 : 4, 2 * part_pairs(parts) - 1, 232, 40};
+}
+
+template <typename Element_, int kColumns, LooksAt kLooksAt, int kVColumns = kColumns,
+          int kPartCount = 1>
 struct ForwardConfig : Looks<kLooksAt> {
   using Element = Element_;
   using Look = Looks<kLooksAt>;
-  static constexpr ForwardTuning kTuning = forward_tuning(kColumns, kLooksAt);
-  static constexpr int kWidth = kColumns, kKeys = kTuning.keys, kStages = kTuning.stages;
+  static constexpr bool kIsWide = kColumns > 128 || kPartCount > 1;
+  static constexpr ForwardTuning kTuning =
+      kIsWide ? wide_forward_tuning(kVColumns, kPartCount) : forward_tuning(kColumns, kLooksAt);
+  // Columns of q and k, and of v and context; a row holds as many of each part.
+  static constexpr int kWidth = kColumns, kVWidth = kVColumns, kParts = kPartCount;
+  static constexpr int kKeys = kTuning.keys, kStages = kTuning.stages;
   static constexpr int kGroups = kTuning.groups, kHandOff = kTuning.hand_off;
   static constexpr int kConsumerRegisters = kTuning.consumer_registers,
                        kProducerRegisters = kTuning.producer_registers;
   static constexpr int kRows = 64 * kGroups, kThreads = 128 * (kGroups + 1);
   // One warpgroup's q; one stage of k or v; one warpgroup's bias.
-  static constexpr int kQBytes = 64 * kWidth * 2, kKvBytes = kKeys * kWidth * 2;
+  static constexpr int kQBytes = 64 * kWidth * kParts * 2;
+  static constexpr int kKBytes = kKeys * kWidth * kParts * 2;
+  static constexpr int kVBytes = kKeys * kVWidth * kParts * 2;
   static constexpr int kBiasStages = 2, kBiasBytes = Look::kBias ? 64 * kKeys * 2 : 0;
   static constexpr int kBiasAll = kBiasStages * kGroups * kBiasBytes;
-  static constexpr int kQAll = kGroups * kQBytes, kKvAll = 2 * kStages * kKvBytes;
+  static constexpr int kQAll = kGroups * kQBytes, kKvAll = kStages * (kKBytes + kVBytes);
   // Is there room to fetch the next tile's q early?
   static constexpr int kQBuffers = kKvAll + kBiasAll + 2 * kQAll + 2048 <= 232448 ? 2 : 1;
-  static constexpr int kKAt = kQBuffers * kQAll, kVAt = kKAt + kKvAll / 2;
-  static constexpr int kBiasAt = kVAt + kKvAll / 2;
+  static constexpr int kKAt = kQBuffers * kQAll, kVAt = kKAt + kStages * kKBytes;
+  static constexpr int kBiasAt = kKAt + kKvAll;
   static constexpr int kBarriersAt = kBiasAt + kBiasAll;
   static constexpr int kSharedBytes = kBarriersAt + 352 + 32 * kQBuffers * kGroups;
 };
 
-// q [kQBuffers][kGroups][width/64][64][64], k and v [kStages][width/64][kKeys][64], bias
-// [kBiasStages][kGroups][kKeys/64][64][64], all with the 128-byte swizzle, then barriers. x names a
-// warpgroup's q buffer: buffer · kGroups + warpgroup.
+// q [kQBuffers][kGroups][parts][width/64][64][64], k and v [kStages][parts][width/64][kKeys][64],
+// bias [kBiasStages][kGroups][kKeys/64][64][64], all with the 128-byte swizzle, then barriers. x
+// names a warpgroup's q buffer: buffer · kGroups + warpgroup.
 template <typename C>
 struct ForwardShared {
   std::uint32_t base;
   __device__ std::uint32_t q(int x) const { return base + x * C::kQBytes; }
-  __device__ std::uint32_t k(int s) const { return base + C::kKAt + s * C::kKvBytes; }
-  __device__ std::uint32_t v(int s) const { return base + C::kVAt + s * C::kKvBytes; }
+  __device__ std::uint32_t k(int s) const { return base + C::kKAt + s * C::kKBytes; }
+  __device__ std::uint32_t v(int s) const { return base + C::kVAt + s * C::kVBytes; }
   __device__ std::uint32_t bias(int s, int group) const {
     return base + C::kBiasAt + (s * C::kGroups + group) * C::kBiasBytes;
   }
@@ -98,7 +112,8 @@ __host__ __device__ inline int tile_count(const HopperForward& a) {
 // Heads whose k and v fit the L2 together: such a group is finished before the next.
 template <typename C>
 __device__ inline int heads_together(const HopperForward& a) {
-  const std::int64_t bytes = static_cast<std::int64_t>(a.kv_tokens) * C::kWidth * 4;
+  const std::int64_t bytes =
+      static_cast<std::int64_t>(a.kv_tokens) * ((C::kKBytes + C::kVBytes) / C::kKeys);
   return static_cast<int>(max(std::int64_t{1}, (std::int64_t{32} << 20) / bytes));
 }
 

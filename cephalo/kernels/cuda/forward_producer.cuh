@@ -18,7 +18,7 @@ struct ForwardProducer {
   __device__ void load_k(const ForwardTile& tile, int j) {
     const int i = loaded + j, stage = i % C::kStages;
     hopper::barrier_wait(sm.k_free(stage), (i / C::kStages & 1) ^ 1);
-    hopper::barrier_expect(sm.k_full(stage), C::kKvBytes);
+    hopper::barrier_expect(sm.k_full(stage), C::kKBytes);
     hopper::box_load(sm.k(stage), &a.k, sm.k_full(stage), keys_at(tile, j));
     if constexpr (C::kBias) load_bias(tile, j);
   }
@@ -38,7 +38,7 @@ struct ForwardProducer {
   __device__ void load_v(const ForwardTile& tile, int j) {
     const int i = loaded + j, stage = i % C::kStages;
     hopper::barrier_wait(sm.v_free(stage), (i / C::kStages & 1) ^ 1);
-    hopper::barrier_expect(sm.v_full(stage), C::kKvBytes);
+    hopper::barrier_expect(sm.v_full(stage), C::kVBytes);
     hopper::box_load(sm.v(stage), &a.v, sm.v_full(stage), keys_at(tile, j));
   }
   // The q of every warpgroup, once the buffer's last tile is stored.

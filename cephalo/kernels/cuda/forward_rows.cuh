@@ -22,14 +22,14 @@ struct NothingTold {};
 
 template <typename C>
 struct ForwardRows {
-  static constexpr int kWidth = C::kWidth, kKeys = C::kKeys;
+  static constexpr int kVWidth = C::kVWidth, kKeys = C::kKeys;
 
   const HopperForward& a;
   ForwardShared<C> sm;
   const int group, warp, lane;
   const float scale;  // in base 2
   int x;              // this tile's q buffer
-  float O[kWidth / 2], S[kKeys / 2], m[2], sum[2];
+  float O[kVWidth / 2], S[kKeys / 2], m[2], sum[2];
   std::conditional_t<C::kOneThing, RowsOfThread, NothingTold> rows;
 
   __device__ ForwardRows(const HopperForward& args, const ForwardShared<C>& shared, int role)

@@ -31,7 +31,7 @@ struct ForwardSoftmax : ForwardScores<C> {
   using Base::Base;
   using Element = typename C::Element;
   using Limits = ForwardLimits<Element>;
-  static constexpr int kWidth = C::kWidth, kKeys = C::kKeys;
+  static constexpr int kVWidth = C::kVWidth, kKeys = C::kKeys;
   // Where a row starts that has seen no key: finite, so that differences are never NaN.
   static constexpr float kLowest = -1e30F;
 
@@ -103,7 +103,7 @@ struct ForwardSoftmax : ForwardScores<C> {
   }
   __device__ void shrink_past(const float (&shrink)[2]) {
 #pragma unroll
-    for (int i = 0; i < kWidth / 2; ++i) O[i] *= shrink[i / 2 % 2];
+    for (int i = 0; i < kVWidth / 2; ++i) O[i] *= shrink[i / 2 % 2];
   }
   __device__ RowBits rows_behind() const {  // their maximum is too far below S
     float top[2] = {-CUDART_INF_F, -CUDART_INF_F};

@@ -1,6 +1,7 @@
 // The end of a tile of the forward pass: context and lse of its rows, and which of them need care.
 #pragma once
 
+#include "cephalo/kernels/cuda/elements.cuh"
 #include "cephalo/kernels/cuda/forward_softmax.cuh"
 
 namespace cephalo::kernels::cuda {
@@ -12,7 +13,7 @@ struct ForwardStore : ForwardSoftmax<C> {
       Base::sum;
   using Base::Base;
   using Element = typename C::Element;
-  static constexpr int kWidth = C::kWidth;
+  static constexpr int kVWidth = C::kVWidth;
 
   __device__ void list_for_care(const ForwardTile& tile, int row) {
     a.careful_rows[atomicAdd(a.careful, 1u)] =
@@ -25,7 +26,45 @@ struct ForwardStore : ForwardSoftmax<C> {
     return this->may_see(tile, r);
   }
 
-  // O / sum through q's shared memory; lse.
+  // O / sum through q's shared memory, as the copy engine writes it.
+  __device__ void put_context(const float (&share)[2], const bool (&seen)[2], float (&wrong)[2]) {
+    const int row = warp * 16 + lane % 16, half = lane / 16;
+#pragma unroll
+    for (int i = 0; i < kVWidth / 16; ++i) {
+      std::uint32_t w[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int r = e % 2;
+        const float low = O[8 * i + 2 * e] * share[r], high = O[8 * i + 2 * e + 1] * share[r];
+        wrong[r] = fmaf(low, 0.0F, fmaf(high, 0.0F, wrong[r]));  // stays 0 while all are finite
+        w[e] = seen[r] ? hopper::pack(Element{}, low, high) : 0;
+      }
+      // A chunk of 16 bytes of the row's 128, swizzled by the row.
+      const int chunk = (2 * i + half) % 8, plane = i / 4;
+      hopper::store_fragments(sm.q(x) + plane * 8192 + row * 128 + (chunk ^ (row % 8)) * 16, w);
+    }
+    hopper::fence_async();
+  }
+  // The same to where it will be, at once.
+  __device__ void write_context(const ForwardTile& tile, const float (&share)[2],
+                                const bool (&seen)[2], float (&wrong)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int i = this->query_of_thread(tile, r);
+      const Row to = row_of(a.context_rows, tile.batch, tile.head, min(i, a.q_tokens - 1));
+#pragma unroll
+      for (int n = 0; n < kVWidth / 8; ++n) {
+        const float low = O[4 * n + 2 * r] * share[r], high = O[4 * n + 2 * r + 1] * share[r];
+        wrong[r] = fmaf(low, 0.0F, fmaf(high, 0.0F, wrong[r]));
+        if (i < a.q_tokens) {
+          to.set_two(8 * n + 2 * (lane % 4), a.v_columns, seen[r] ? low : 0.0F,
+                     seen[r] ? high : 0.0F);
+        }
+      }
+    }
+  }
+
+  // Context and lse.
   __device__ void store(const ForwardTile& tile) {
     float share[2], wrong[2] = {0, 0};
     bool seen[2];
@@ -49,20 +88,10 @@ struct ForwardStore : ForwardSoftmax<C> {
       // All that it saw lies below kLowest, or is hidden by the bias: who looks again knows.
       if (C::kBias && !seen[r] && this->may_see(tile, r)) wrong[r] = CUDART_NAN_F;
     }
-    const int row = warp * 16 + lane % 16, half = lane / 16;
-#pragma unroll
-    for (int i = 0; i < kWidth / 16; ++i) {
-      std::uint32_t w[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int r = e % 2;
-        const float low = O[8 * i + 2 * e] * share[r], high = O[8 * i + 2 * e + 1] * share[r];
-        wrong[r] = fmaf(low, 0.0F, fmaf(high, 0.0F, wrong[r]));  // stays 0 while all are finite
-        w[e] = seen[r] ? hopper::pack(Element{}, low, high) : 0;
-      }
-      // A chunk of 16 bytes of the row's 128, swizzled by the row.
-      const int chunk = (2 * i + half) % 8, plane = i / 4;
-      hopper::store_fragments(sm.q(x) + plane * 8192 + row * 128 + (chunk ^ (row % 8)) * 16, w);
+    if constexpr (C::kParts > 1) {
+      write_context(tile, share, seen, wrong);
+    } else {
+      put_context(share, seen, wrong);
     }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -71,11 +100,12 @@ struct ForwardStore : ForwardSoftmax<C> {
       const int i = this->query_of_thread(tile, r);
       if (lane % 4 == 0 && (found >> lane & 15u) != 0 && i < a.q_tokens) list_for_care(tile, i);
     }
-    hopper::fence_async();
     hopper::threads_sync(8 + group, 128);
     if (threadIdx.x % 128 == 0) {
-      hopper::box_store(&a.context, sm.q(x), {tile.row + group * 64, tile.head, tile.batch});
-      hopper::stores_wait_read();
+      if constexpr (C::kParts == 1) {
+        hopper::box_store(&a.context, sm.q(x), {tile.row + group * 64, tile.head, tile.batch});
+        hopper::stores_wait_read();
+      }
       hopper::barrier_arrive(sm.q_free(x));
     }
   }

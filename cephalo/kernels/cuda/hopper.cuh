@@ -138,6 +138,11 @@ __device__ inline void add_four(float* to, float x, float y, float z, float w) {
                : "memory");
 }
 
+__device__ inline void add_two(float* to, float x, float y) {
+  asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(x), "f"(y)
+               : "memory");
+}
+
 // ---- turns between blocks of a grid -------------------------------------------------------------
 __device__ inline unsigned turn_of(const unsigned* counter) {
   unsigned x;
@@ -248,21 +253,35 @@ __device__ inline std::uint32_t ready(std::uint32_t x) {
   return x;
 }
 
+__device__ inline std::uint64_t ready(std::uint64_t x) {
+  asm volatile("" : "+l"(x));
+  return x;
+}
+
 // Product<Element, N>: d[64 x N] (+)= A[64 x 16] B[16 x N] in float32. from_shared: A and B lie in
 // shared memory, both K-major or, with kTransposed, both MN-major. from_registers: A in registers.
 template <typename Element, int kColumns>
 struct Product;
 
-#define CEPHALO_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define CEPHALO_D16(i) CEPHALO_D4(i), CEPHALO_D4(i + 4), CEPHALO_D4(i + 8), CEPHALO_D4(i + 12)
-#define CEPHALO_D32 CEPHALO_D16(0), CEPHALO_D16(16)
-#define CEPHALO_D48 CEPHALO_D32, CEPHALO_D16(32)
-#define CEPHALO_D64 CEPHALO_D48, CEPHALO_D16(48)
-#define CEPHALO_R32                                                                                \
-  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25," \
-  "%26,%27,%28,%29,%30,%31"
+#define CEPHALO_FOUR(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define CEPHALO_SIXTEEN(i) \
+  CEPHALO_FOUR(i), CEPHALO_FOUR(i + 4), CEPHALO_FOUR(i + 8), CEPHALO_FOUR(i + 12)
+#define CEPHALO_D16 CEPHALO_SIXTEEN(0)
+#define CEPHALO_D32 CEPHALO_D16, CEPHALO_SIXTEEN(16)
+#define CEPHALO_D48 CEPHALO_D32, CEPHALO_SIXTEEN(32)
+#define CEPHALO_D64 CEPHALO_D48, CEPHALO_SIXTEEN(48)
+#define CEPHALO_D128 \
+  CEPHALO_D64, CEPHALO_SIXTEEN(64), CEPHALO_SIXTEEN(80), CEPHALO_SIXTEEN(96), CEPHALO_SIXTEEN(112)
+#define CEPHALO_R16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define CEPHALO_R32 CEPHALO_R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define CEPHALO_R48 CEPHALO_R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define CEPHALO_R64 CEPHALO_R48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define CEPHALO_R128                                                             \
+  CEPHALO_R64                                                                    \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"             \
+  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"             \
+  ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111" \
+  ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 // A0 .. A6: the numbers of the operands that follow the HALF accumulators.
 #define CEPHALO_PRODUCT(ELEMENT, TYPE, N, HALF, A0, A1, A2, A3, A4, A5, A6)                        \
   template <>                                                                                      \
@@ -289,10 +308,12 @@ struct Product;
           : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed));       \
     }                                                                                              \
   };
-#define CEPHALO_PRODUCTS(ELEMENT, TYPE)                              \
-  CEPHALO_PRODUCT(ELEMENT, TYPE, 64, 32, 32, 33, 34, 35, 36, 37, 38) \
-  CEPHALO_PRODUCT(ELEMENT, TYPE, 96, 48, 48, 49, 50, 51, 52, 53, 54) \
-  CEPHALO_PRODUCT(ELEMENT, TYPE, 128, 64, 64, 65, 66, 67, 68, 69, 70)
+#define CEPHALO_PRODUCTS(ELEMENT, TYPE)                               \
+  CEPHALO_PRODUCT(ELEMENT, TYPE, 32, 16, 16, 17, 18, 19, 20, 21, 22)  \
+  CEPHALO_PRODUCT(ELEMENT, TYPE, 64, 32, 32, 33, 34, 35, 36, 37, 38)  \
+  CEPHALO_PRODUCT(ELEMENT, TYPE, 96, 48, 48, 49, 50, 51, 52, 53, 54)  \
+  CEPHALO_PRODUCT(ELEMENT, TYPE, 128, 64, 64, 65, 66, 67, 68, 69, 70) \
+  CEPHALO_PRODUCT(ELEMENT, TYPE, 256, 128, 128, 129, 130, 131, 132, 133, 134)
 CEPHALO_PRODUCTS(Bf16, "bf16")
 CEPHALO_PRODUCTS(F16, "f16")
 #undef CEPHALO_PRODUCTS

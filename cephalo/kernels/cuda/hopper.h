@@ -2,8 +2,8 @@
 
 #include "cephalo/kernels/cuda/problem.h"
 
-// Attention on the tensor cores of Hopper: 16-bit elements, sums in float32. Functions launch into
-// a stream and return cudaError_t's number.
+// Attention on the tensor cores of Hopper: 16-bit elements, or float32 numbers as several of them;
+// sums in float32. Functions launch into a stream and return cudaError_t's number.
 namespace cephalo::kernels::cuda {
 
 // A tensor as the copy engine sees it: what the driver's cuTensorMapEncodeTiled wrote, with boxes
@@ -27,11 +27,14 @@ struct Looks {
   static constexpr bool kDocuments = kOneThing || kPairs;
 };
 
-// Which kernel: one of instances.h. Narrower rows are read as if zeros followed.
+// Which kernel: one of instances.h. Narrower rows are read as if zeros followed. Of float32 numbers
+// there are several parts, of type dtype: a row has its columns' first parts, then their second.
 struct Instance {
   DType dtype;
-  int width;
+  int width, v_width;
+  int parts;
   LooksAt looks_at;
+  bool is_wide() const { return parts > 1 || width > 128; }
 };
 
 // Between which keys and queries documents leave anything to see. All count from the sequence's
@@ -61,6 +64,7 @@ struct PairRules {
   DocumentSpans documents;  // null where there are none
   Dropout dropout;          // its keys begin at a multiple of 4
   float softcap;            // 0: none
+  bool by_position_alone;   // none of all that
   // For kernels that look at softcap or dropout alone, and have few registers.
   float scale_in_caps;                         // scale / softcap
   float softcap2;                              // softcap in base 2
@@ -80,6 +84,8 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 28;
 
 struct HopperForward {
   TensorMap q, k, v, context;
+  Rows context_rows;  // written by instances of several parts, instead of context
+  int v_columns;
   float* lse;  // null: not wanted
   std::int64_t lse_stride[3];
   const PositionRule* rules;  // not read by instances that look at nothing
@@ -103,10 +109,15 @@ int attend_hopper(const Instance& instance, const HopperForward& args, void* str
 struct HopperBackward {
   TensorMap q, k, v, dcontext;
   TensorMap dk, dv;
+  Rows dk_rows, dv_rows;  // written by wide instances, instead of dk and dv
+  int columns, v_columns;
+  bool by_turns;        // read by wide instances
   const float* lse2;    // [batch, num_heads, q_blocks · q_rows], as prepare_backward leaves them
   const float* share2;  // read by instances that look at pairs
   const float* delta;
-  float* dq;            // [batch, num_heads, q_blocks, kDqBlock], 0 before the launch
+  // [batch, num_heads, q_blocks, kDqBlock], of wide instances [batch, num_heads, q_blocks · q_rows,
+  // width]; 0 before the launch
+  float* dq;
   unsigned* turns;      // [batch, num_heads, q_blocks], 0 before the launch
   unsigned* next_tile;  // 0 before the launch
   const PositionRule* rules;
@@ -119,7 +130,7 @@ struct HopperBackward {
   PairRules pairs;  // read by instances that look at more than positions
   BiasMap bias;
 };
-constexpr int kDqBlock = 8192;  // numbers of dq in a block of queries, whatever the width
+constexpr int kDqBlock = 8192;  // numbers of dq in a block of queries, of all widths up to 128
 struct BackwardBoxes {
   int q_rows, kv_rows, gradient_rows;
   int width;  // of the kernel: the instance's, or more
@@ -128,10 +139,11 @@ BackwardBoxes backward_boxes(const Instance& instance);
 int attend_backward_hopper(const Instance& instance, bool by_turns, const HopperBackward& args,
                            void* stream);
 
-// dq from the order of accumulators to rows, scaled and rounded; rows that are not finite are
-// listed.
+// dq from the order of accumulators, or from rows, to rows, scaled and rounded; rows that are not
+// finite are listed.
 struct HopperQueryGradient {
-  const float* from;  // HopperBackward::dq
+  const float* from;      // HopperBackward::dq
+  std::int64_t row_head;  // of rows: how many each head has; 0: the order of accumulators
   Rows dq;
   unsigned* careful;
   unsigned* careful_rows;

@@ -48,11 +48,26 @@ struct Entries {
 };
 template <typename Entry, LooksAt kLooksAt>
 Entries<Entry> entries();
+template <typename Entry>
+Entries<Entry> wide_entries();
+
+// Does a wide instance take what another was wanted for? They are listed narrowest first.
+inline bool takes(const Instance& wide, const Instance& wanted) {
+  return wide.dtype == wanted.dtype && wide.parts == wanted.parts && wanted.width <= wide.width &&
+         wanted.v_width <= wide.v_width;
+}
 
 // Null where there is none.
 template <typename Entry>
 const Entry* find_instance(const Instance& wanted) {
   Entries<Entry> found{nullptr, 0};
+  if (wanted.is_wide()) {
+    found = wide_entries<Entry>();
+    for (int n = 0; n < found.count; ++n) {
+      if (takes(found.data[n].instance, wanted)) return found.data + n;
+    }
+    return nullptr;
+  }
   switch (wanted.looks_at) {
 #define CEPHALO_CASE(LOOKS_AT)                   \
   case LooksAt::LOOKS_AT:                        \

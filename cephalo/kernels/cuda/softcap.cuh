@@ -21,13 +21,13 @@ __device__ inline float tanh_by_exp2(float x) {
 }
 
 // Scores become softcap · tanh(score / softcap); slope(n, 1 − tanh²) is told by what the gradient
-// of the n-th is multiplied.
-template <int kCount, typename Slope>
+// of the n-th is multiplied. kExact: to float32's last digits.
+template <bool kExact, int kCount, typename Slope>
 __device__ inline void cap_scores(float softcap, float (&x)[kCount], const Slope& slope) {
   const float inverse = reciprocal(softcap);
 #pragma unroll
   for (int n = 0; n < kCount; ++n) {
-    const float t = tanh_by_exp2(x[n] * inverse);
+    const float t = kExact ? tanhf(x[n] / softcap) : tanh_by_exp2(x[n] * inverse);
     x[n] = softcap * t;
     slope(n, fmaf(-t, t, 1.0F));
   }

@@ -1,7 +1,7 @@
-// What a mask says of the 32 pairs that a thread holds of a tile of scores in accumulators: which
-// are hidden, what is added, which weights dropout drops. It is asked for some neighbouring
-// elements at a time, from `first` on, as many as registers allow. Bit n of a word stands for
-// element first + n.
+// What a mask says of the pairs, 32 or fewer, that a thread holds of a tile of scores in
+// accumulators: which are hidden, what is added, which weights dropout drops. It is asked for some
+// neighbouring elements at a time, from `first` on, as many as registers allow. Bit n of a word
+// stands for element first + n.
 #pragma once
 
 #include <math_constants.h>
@@ -11,8 +11,6 @@
 #include "cephalo/kernels/cuda/softcap.cuh"
 
 namespace cephalo::kernels::cuda {
-
-constexpr int kThreadPairs = 32;
 
 // Where element e of an accumulator lies from the thread's first one: rows of queries in the
 // forward pass, rows of keys in the backward pass.
@@ -25,8 +23,8 @@ struct RowsOfKeys {
   static __device__ constexpr int key(int e) { return 8 * (e / 2 % 2); }
 };
 
-// A tile of 64 queries and 64 keys from (query, key) on, of which the thread's first element is
-// (i0, j0).
+// A tile of 64 queries and at most 64 keys from (query, key) on, of which the thread's first
+// element is (i0, j0).
 template <typename Layout>
 struct TilePairs {
   const PairRules& rules;
@@ -44,9 +42,7 @@ struct TilePairs {
     ByDocument by_document;
   };
   __device__ Known known() const {
-    // Ends of spans never fall.
-    const bool inside =
-        query + 64 <= rule.q_len && rule.begin(query + 63) <= key && key + 64 <= rule.end(query);
+    const bool inside = is_inside();
     if (rules.mask.q_documents == nullptr) return {inside, ByDocument::nothing};
     const DocumentSpans& d = rules.documents;
     const int q_one = d.q_one[b * d.blocks_stride + query / kDocumentQueries];
@@ -56,6 +52,11 @@ struct TilePairs {
     return {inside, q_one == kv_one ? ByDocument::nothing : ByDocument::all};
   }
 
+  // Where positions alone hide: which of the thread's pairs.
+  template <int kCount>
+  __device__ std::uint32_t hidden_alone() const {
+    return is_inside() ? 0 : hidden_by_position<kCount>(0);
+  }
   // added: what the mask adds; returns which pairs are hidden.
   template <int kCount>
   __device__ std::uint32_t look(int first, const Known& known, float (&added)[kCount]) const {
@@ -83,6 +84,10 @@ struct TilePairs {
   }
 
  private:
+  // Do all queries see all keys, as far as positions go? Ends of spans never fall.
+  __device__ bool is_inside() const {
+    return query + 64 <= rule.q_len && rule.begin(query + 63) <= key && key + 64 <= rule.end(query);
+  }
   // Indices of pairs past the ends are those of the last: they are hidden, but looked up.
   __device__ int query_in(int e) const {
     return min(i0 + Layout::query(e), q_tokens - 1);

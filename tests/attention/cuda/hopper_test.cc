@@ -8,30 +8,13 @@
 
 #include "cephalo/core/format.h"
 #include "cephalo/core/views.h"
+#include "tests/attention/cuda/masks.h"
 #include "tests/attention/cuda/pass.h"
 
 namespace cephalo {
 namespace {
 
 using namespace testing;  // NOLINT: passes and their numbers are what this is about
-
-std::vector<Mask> masks_by_position(dim_t batch, dim_t q_tokens, dim_t kv_tokens) {
-  std::vector<dim_t> kv_len, q_len, prefix;
-  for (dim_t b = 0; b < batch; ++b) {
-    kv_len.push_back(kv_tokens - b * kv_tokens / 3);
-    q_len.push_back(q_tokens - b * q_tokens / 4);
-    prefix.push_back(kv_tokens / (2 + b));
-  }
-  return {Mask(),
-          causal(),
-          causal() & positions(Align::top_left),
-          causal(prefix),
-          window(60, 30),
-          causal() & window(200, 0),
-          lengths(kv_len),
-          lengths(kv_len, q_len) & causal(),
-          lengths(kv_len, q_len) & window(5, 70) & positions(Align::top_left, 13)};
-}
 
 TEST_F(HopperTest, every_length_width_type_and_mask_agrees_with_cuda_simple) {
   const Pass::Sizes sizes[] = {{1, 2, 2, 1, 1, 0},       {2, 4, 2, 97, 97, 0},
@@ -208,9 +191,12 @@ TEST_F(HopperTest, what_it_refuses_goes_to_cuda_simple_and_plan_says_why) {
     EXPECT_EQ(made.engine, Engine::cuda_simple);
     return made.to_string();
   };
-  EXPECT_NE(reason(64, DType::f32).find("cuda refuses: q is neither bfloat16 nor float16"),
-            std::string::npos);
-  EXPECT_NE(reason(192, DType::bf16).find("cuda refuses: head_dim is over 128"), std::string::npos);
+  const auto refuses = [](const std::string& text, const char* why) {
+    EXPECT_NE(text.find(format_text("cuda refuses: {}", why)), std::string::npos) << text;
+  };
+  refuses(reason(64, DType::f64), "q is neither float32, bfloat16 nor float16");
+  refuses(reason(257, DType::bf16), "head_dim is over 256");
+  refuses(reason(129, DType::f32), "head_dim or v_dim of float32 is over 128");
 }
 
 }  // namespace

@@ -56,6 +56,14 @@ struct Pass {
         dcontext(normal({s.batch, s.heads, s.q_tokens, s.columns_of_v()}, seed + 3, dtype)),
         dlse(normal({s.batch, s.heads, s.q_tokens}, seed + 4)) {}
 
+  // The same numbers in another type.
+  Pass(const Pass& other, DType dtype)
+      : q(Tensor::copy(other.q, dtype)),
+        k(Tensor::copy(other.k, dtype)),
+        v(Tensor::copy(other.v, dtype)),
+        dcontext(Tensor::copy(other.dcontext, dtype)),
+        dlse(Tensor::copy(other.dlse, dtype == DType::f64 ? DType::f64 : DType::f32)) {}
+
   PassNumbers run(Engine engine, const Mask& mask, bool deterministic = true,
                   AttendOptions options = {}) const {
     options.return_lse = true;

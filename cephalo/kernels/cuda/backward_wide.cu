@@ -1,0 +1,41 @@
+// The instances of the backward kernel for rows of more than 128 columns, and of float32 numbers.
+#include "cephalo/kernels/cuda/backward_wide.cuh"
+
+#include "cephalo/kernels/cuda/instances.cuh"
+
+namespace cephalo::kernels::cuda {
+namespace {
+
+template <typename C, bool kByTurns>
+int launch(const HopperBackward& args, cudaStream_t stream) {
+  const int error = cudaFuncSetAttribute(
+      attend_backward_wide<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
+  if (error != cudaSuccess) return error;
+  const int blocks = key_tiles<C>(args) * args.batch * args.num_kv_heads;
+  HopperBackward told = args;
+  told.multiprocessors = multiprocessors();
+  told.by_turns = kByTurns;
+  attend_backward_wide<C><<<blocks, C::kThreads, C::kSharedBytes, stream>>>(told);
+  return cudaGetLastError();
+}
+
+template <DType kDType, int kWidth, int kParts>
+constexpr BackwardEntry entry() {
+  using C = WideBackwardConfig<typename ElementOf<kDType>::Type, kWidth, kParts>;
+  return {{kDType, kWidth, kWidth, kParts, LooksAt::pairs},
+          {C::kQueries, C::kKeys, 64, kWidth},
+          launch<C, true>,
+          launch<C, false>};
+}
+#define CEPHALO_ENTRY(TYPE, WIDTH, PARTS) entry<DType::TYPE, WIDTH, PARTS>(),
+constexpr BackwardEntry kEntries[] = {CEPHALO_HOPPER_WIDE_BACKWARD(CEPHALO_ENTRY)};
+#undef CEPHALO_ENTRY
+
+}  // namespace
+
+template <>
+Entries<BackwardEntry> wide_entries<BackwardEntry>() {
+  return {kEntries, static_cast<int>(sizeof(kEntries) / sizeof(kEntries[0]))};
+}
+
+}  // namespace cephalo::kernels::cuda

@@ -1,0 +1,19 @@
+// A launch of the forward kernel.
+#pragma once
+
+#include "cephalo/kernels/cuda/forward.cuh"
+#include "cephalo/kernels/cuda/instances.cuh"
+
+namespace cephalo::kernels::cuda {
+
+template <typename C>
+int launch_forward(const HopperForward& args, cudaStream_t stream) {
+  const int error = cudaFuncSetAttribute(
+      attend_forward<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
+  if (error != cudaSuccess) return error;
+  const int blocks = min(multiprocessors(), tile_count<C>(args));
+  attend_forward<C><<<blocks, C::kThreads, C::kSharedBytes, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace cephalo::kernels::cuda
