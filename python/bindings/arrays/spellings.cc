@@ -55,6 +55,8 @@ constexpr Words<ScoresTap, 3> kTaps = {{{"scaled", ScoresTap::scaled},
 constexpr Words<DropoutStream, 3> kStreams = {{{"counter", DropoutStream::counter},
                                                {"torch", DropoutStream::torch},
                                                {"torch_mkl", DropoutStream::torch_mkl}}};
+constexpr Words<Arithmetic, 2> kArithmetics = {
+    {{"exact", Arithmetic::exact}, {"bf16x3", Arithmetic::bf16x3}}};
 constexpr Words<Form, 7> kForms = {{{"separate", Form::separate},
                                     {"raw", Form::raw},
                                     {"heads", Form::heads},
@@ -108,6 +110,10 @@ ScoresTap tap_of(const std::optional<std::string>& word) {
 
 DropoutStream stream_of(const std::string& word, const char* function) {
   return look_up(word, kStreams, format_text("{}: dropout_stream", function));
+}
+
+Arithmetic arithmetic_of(const std::string& word, const char* function) {
+  return look_up(word, kArithmetics, format_text("{}: arithmetic", function));
 }
 
 Form form_of(const std::string& word, const char* function) {

@@ -19,6 +19,7 @@ Engine engine_of(const std::string& word, const char* function);
 Engine required_engine(const std::optional<std::string>& word, const char* function);
 ScoresTap tap_of(const std::optional<std::string>& word);
 DropoutStream stream_of(const std::string& word, const char* function);
+Arithmetic arithmetic_of(const std::string& word, const char* function);
 Form form_of(const std::string& word, const char* function);
 Align align_of(const std::string& word);
 WordTokenizer::Version version_of(const std::string& word);

@@ -17,11 +17,13 @@ AnyArray backward_python(const AnyArray& q, const AnyArray& k, const AnyArray& v
                          const std::optional<AnyArray>& dlse, const AnyArray& mask,
                          std::optional<double> scale, std::optional<double> softcap, double dropout,
                          std::uint64_t seed, bool with_dbias, const std::string& engine,
-                         const std::optional<std::string>& require, std::optional<int> threads) {
+                         const std::optional<std::string>& require, std::optional<int> threads,
+                         const std::string& arithmetic) {
   constexpr const char* kName = "attend_backward";
   AttendOptions options = attend_options(scale, softcap, dropout, seed, threads);
   options.engine = engine_of(engine, kName);
   options.require = required_engine(require, kName);
+  options.arithmetic = arithmetic_of(arithmetic, kName);
   const ArrayIn queries = ArrayIn::anywhere(q, kName, "q");
   const ArrayIn keys = ArrayIn::anywhere(k, kName, "k");
   const ArrayIn values = ArrayIn::anywhere(v, kName, "v");
@@ -52,7 +54,8 @@ void bind_attend_backward(nb::module_& m) {
       "attend_backward", &backward_python, "q"_a, "k"_a, "v"_a, "context"_a, "lse"_a, "dcontext"_a,
       "dlse"_a = nb::none(), "mask"_a = nb::none(), "scale"_a = nb::none(),
       "softcap"_a = nb::none(), "dropout"_a = 0.0, "seed"_a = 0, "with_dbias"_a = false,
-      "engine"_a = "auto", "require"_a = nb::none(), "threads"_a = nb::none(),
+      "engine"_a = "auto", "require"_a = nb::none(), "threads"_a = nb::none(), nb::kw_only(),
+      "arithmetic"_a = "exact",
       R"(The gradients of q, k and v: the named tuple (dq, dk, dv, dbias), each in the shape of its input.
 
 q, k, v and the other arguments: as passed to attend; q, k and v of one dtype.

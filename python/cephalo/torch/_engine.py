@@ -37,7 +37,7 @@ _ROLES = {
     "keep": keep,
     "drop": drop,
     "bias": bias,
-    "documents": documents,
+    "documents": lambda *of: documents(*(t.cpu() for t in of)),
     "lengths": lambda *of: lengths(*(t.tolist() for t in of)),
     "causal": lambda prefix: causal(prefix.tolist()),
     "alibi": lambda slopes: alibi(slopes[0].tolist()),

@@ -9,7 +9,7 @@ from ._hf_mask import RuleMask
 from ._masks import Mask, bias, keep
 from ._weights import weights
 from .hf import NAME, REFUSED
-from .sdpa import _CAUSAL, _lowered
+from .sdpa import _CAUSAL, _autocasts, _lowered
 
 try:
     from transformers.utils.output_capturing import _active_collector
@@ -70,7 +70,7 @@ def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=No
     dropout and without a gradient
     """
     _refuse(others)
-    if torch.is_autocast_enabled("cpu"):
+    if _autocasts():
         query, key, value, attention_mask, position_bias = map(
             _lowered, (query, key, value, attention_mask, position_bias))
     if attention_mask is None:

@@ -89,9 +89,9 @@ def _check_tensor(part, name, tensor, dtypes, ranks):
     if type(tensor) not in _PLAIN and type(tensor).__torch_function__ is not _NO_FUNCTION:
         raise TypeError(f"{part}: {name} is of type {type(tensor).__name__}, which may mean anything by its numbers; a "
                         "plain tensor is needed")
-    if not tensor.is_cpu:
-        raise TypeError(f"{part}: {name} is on device {tensor.device}; cephalo computes on the CPU: move it there "
-                        "first")
+    if not (tensor.is_cpu or tensor.is_cuda):
+        raise TypeError(f"{part}: {name} is on device {tensor.device}; cephalo computes on the CPU and on GPUs of "
+                        "NVIDIA: move it there first")
     if dtypes is not None and tensor.dtype not in dtypes:
         names = ", ".join(str(dtype) for dtype in dtypes)
         raise TypeError(f"{part}: {name} is of dtype {tensor.dtype}; supported are {names}")

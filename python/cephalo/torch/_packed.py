@@ -33,7 +33,7 @@ def _check_layout(name, cu_seqlens, total, of):
 
 def _ids(cu_seqlens, total):
     """-> int64 [total]: which sequence each token is of, -1 behind the last"""
-    ids = torch.bucketize(torch.arange(total), cu_seqlens[1:], right=True)
+    ids = torch.bucketize(torch.arange(total, device=cu_seqlens.device), cu_seqlens[1:], right=True)
     return torch.where(ids < cu_seqlens.shape[0] - 1, ids, -1)
 
 
@@ -90,7 +90,7 @@ def _refuse_padding(mask, wants_weights):
 
 def _rows(cu_seqlens, longest):
     """-> int64 [sequences, longest]: which token is there, in short sequences any behind their end"""
-    places = cu_seqlens[:-1, None] + torch.arange(longest)
+    places = cu_seqlens[:-1, None] + torch.arange(longest, device=cu_seqlens.device)
     return places.clamp(max=max(int(cu_seqlens[-1]) - 1, 0))
 
 
@@ -104,7 +104,7 @@ def _padded(compute, q, k, v, mask, cu_seqlens, cu_seqlens_k):
     context, lse, _ = compute(q[q_rows].transpose(1, 2), k[kv_rows].transpose(1, 2), v[kv_rows].transpose(1, 2),
                                mask & lengths(kv_lengths, q_lengths))
     which = _ids(cu_seqlens, int(cu_seqlens[-1]))
-    place = torch.arange(len(which)) - cu_seqlens[which]
+    place = torch.arange(len(which), device=which.device) - cu_seqlens[which]
     behind = q.shape[0] - len(which)  # tokens of no sequence see nothing
     context = torch.nn.functional.pad(context[which, :, place], (0, 0, 0, 0, 0, behind))
     if lse is not None:

@@ -12,7 +12,7 @@ import cephalo
 
 from . import _doors, _engine, _vmap
 from ._masks import mask_from
-from .sdpa import _lowered
+from .sdpa import _autocasts, _lowered
 
 _LIBRARY = torch.library.Library("cephalo", "FRAGMENT")
 _CALL = "Tensor q, Tensor k, Tensor lse, Tensor[] tensors, str mask, float? scale, float? softcap"
@@ -84,7 +84,7 @@ for _name in ("weights", "pooled_weights", "row_sums"):
 def _looked_at(plain, op, q, k, lse, mask, scale, softcap, *asked):
     """[batch, num_heads, q_tokens, head_dim], k likewise and lse [batch, num_heads, q_tokens], or all of lower
     rank"""
-    if torch.is_autocast_enabled("cpu"):
+    if _autocasts():
         q, k = map(_lowered, (q, k))
     q, k, lse = (t.detach()[(None,) * (rank - t.dim())] for t, rank in ((q, 4), (k, 4), (lse, 3)))
     tensors = [t.detach() for t in mask.tensors]

@@ -9,7 +9,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from .. import AttendResult
 from . import _doors, _engine, _ops, _packed, _weights
 from ._masks import mask_from
-from .sdpa import _lowered
+from .sdpa import _autocasts, _lowered
 
 
 def _check(q, k, v):
@@ -17,9 +17,9 @@ def _check(q, k, v):
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"attend: {name} is of type {type(tensor).__name__}; a torch.Tensor is needed")
-        if not tensor.is_cpu and not on_meta:
-            raise TypeError(f"attend: {name} is on device {tensor.device}; cephalo computes on the CPU: move it "
-                            "there first")
+        if not (tensor.is_cpu or tensor.is_cuda or on_meta):
+            raise TypeError(f"attend: {name} is on device {tensor.device}; cephalo computes on the CPU and on GPUs of "
+                            "NVIDIA: move it there first")
         if tensor.is_nested and tensor.layout != torch.jagged:
             raise TypeError(f"attend: {name} is a nested tensor of layout {tensor.layout}; torch.jagged is "
                             "understood")
@@ -80,9 +80,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = Non
         Nothing larger than that is stored, and it has no gradient.
     cu_seqlens: q, k and v are packed, [total, num_heads, head_dim], and sequence n is tokens cu_seqlens[n] ...
         cu_seqlens[n + 1] - 1; cu_seqlens_k: where keys lie otherwise. lse is then [num_heads, total].
+    On a GPU keep, drop and bias lie beside q; lengths, prefixes, documents and slopes may lie anywhere, and are read on
+    the CPU.
     Nested tensors of layout torch.jagged, [batch, num_heads, tokens, dim], give nested tensors.
     """
-    if torch.is_autocast_enabled("cpu"):
+    if _autocasts():
         q, k, v = map(_lowered, (q, k, v))
     tensors = (q, k, v) if cu_seqlens is None else (q, k, v, cu_seqlens)
     is_special = has_torch_function(tensors)

@@ -34,14 +34,21 @@ def _rule_of(causal_bias, query, key):
     return _CAUSAL if causal_bias.variant.name == "UPPER_LEFT" else _CAUSAL_FROM_THE_END
 
 
+def _autocasts():
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+
+
 def _lowered(tensor):
-    """As autocast hands it to PyTorch's function: in its type, but float64 stays. A CausalBias is a rule, not
-    numbers."""
-    if not isinstance(tensor, Tensor) or not tensor.is_cpu or not tensor.is_floating_point():
+    """As autocast hands it to PyTorch's function: in its device's type, but float64 stays. A CausalBias is a rule,
+    not numbers."""
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        return tensor
+    device = "cuda" if tensor.is_cuda else "cpu"
+    if not (tensor.is_cuda or tensor.is_cpu) or not torch.is_autocast_enabled(device):
         return tensor
     if tensor.dtype is torch.float64 or type(tensor) is _causal_bias():
         return tensor
-    return tensor.to(torch.get_autocast_dtype("cpu"))
+    return tensor.to(torch.get_autocast_dtype(device))
 
 
 def _check_heads(query, key, value, enable_gqa):
@@ -196,7 +203,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor,
     Errors are of PyTorch's classes and of cephalo's: RuntimeError and ValueError or TypeError.
     """
     try:
-        if torch.is_autocast_enabled("cpu"):
+        if _autocasts():
             query, key, value, attn_mask = map(_lowered, (query, key, value, attn_mask))
         if attn_mask is None and not has_torch_function_variadic(query, key, value) and _is_usual(query, key, value):
             if scale is None and dropout_p == 0.0:

@@ -50,7 +50,8 @@ def test_results_are_the_cpus(dtype):
 def test_plan_names_the_engine_and_require_is_heard():
     q, k, v = inputs()
     assert cephalo.plan(q, k, v).engine == "cuda"
-    assert cephalo.plan(q.float(), k.float(), v.float()).engine == "cuda_simple"
+    assert cephalo.plan(q.float(), k.float(), v.float()).engine == "cuda"
+    assert cephalo.plan(q.double(), k.double(), v.double()).engine == "cuda_simple"
     assert cephalo.attend(q, k, v, engine="cuda_simple").is_cuda
 
 
@@ -105,3 +106,102 @@ def test_two_devices_are_refused_with_both_names():
         cephalo.attend(q, k, v, cephalo.bias(torch.zeros(97, 97)))
     with pytest.raises(TypeError, match="is on device cuda:0"):
         cephalo.documents(torch.zeros(97, dtype=torch.int64, device="cuda"))
+
+
+def test_bf16x3_is_another_arithmetic():
+    q, k, v = inputs((1, 2, 300, 128), torch.float32)
+    exact = cephalo.attend(*(t.cpu().double() for t in (q, k, v)))
+    errors = {name: ((cephalo.attend(q, k, v, arithmetic=name).cpu() - exact).norm() / exact.norm()).item()
+              for name in ("exact", "bf16x3")}
+    assert errors["exact"] <= 1e-6 < errors["bf16x3"] <= 2e-5
+    with pytest.raises(ValueError, match="arithmetic"):
+        cephalo.attend(q, k, v, arithmetic="fast")
+
+
+def masks_there():
+    """Of 2 sequences of 97 tokens and 4 heads, tensors of all parts on the GPU."""
+    torch.manual_seed(1)
+    ids = torch.arange(97, device="cuda") // 30
+    return {
+        "causal": cephalo.torch.causal(),
+        "lengths": cephalo.torch.lengths(torch.tensor([97, 60], device="cuda")) & cephalo.torch.causal(),
+        "prefix": cephalo.torch.causal(torch.tensor([5, 40], device="cuda")),
+        "documents": cephalo.torch.documents(ids) & cephalo.torch.causal(),
+        "alibi": cephalo.torch.alibi(torch.tensor([0.5, 0.25, 0.1, 0.0], device="cuda")),
+        "keep": cephalo.torch.keep(torch.rand(2, 1, 97, 97, device="cuda") < 0.7),
+        "bias": cephalo.torch.bias(torch.randn(4, 97, 97, device="cuda")) & cephalo.torch.window(40, 10),
+    }
+
+
+def to_cpu(mask):
+    return cephalo.torch.Mask(mask.text, mask.roles, tuple(t.cpu() for t in mask.tensors))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", masks_there() if torch.cuda.is_available() else [])
+def test_attend_of_torch_gives_the_cpus_results_and_gradients(name, dtype):
+    mask = masks_there()[name]
+    leaves = [t.requires_grad_() for t in inputs(dtype=dtype)]
+    plain = [t.detach().cpu().double().requires_grad_() for t in leaves]
+    context, lse, *_ = cephalo.torch.attend(*leaves, mask, softcap=20.0, return_lse=True)
+    expected, expected_lse, *_ = cephalo.torch.attend(*plain, to_cpu(mask), softcap=20.0, return_lse=True)
+    weight, of_lse = torch.randn_like(expected), torch.randn_like(expected_lse)
+    assert context.is_cuda and context.dtype == dtype
+    seen = torch.isfinite(expected_lse)
+    (context.cpu().double() * weight).sum().add((lse.cpu().double() * of_lse)[seen].sum()).backward()
+    (expected * weight).sum().add((expected_lse * of_lse)[seen].sum()).backward()
+    assert (context.cpu().double() - expected).norm() / expected.norm() <= BOUNDS[dtype]
+    for x, y in zip(leaves, plain):
+        assert (x.grad.cpu().double() - y.grad).norm() / y.grad.norm() <= BOUNDS[dtype]
+
+
+def test_a_bias_on_the_gpu_has_a_gradient():
+    q, k, v = inputs(dtype=torch.float64)
+    bias = torch.randn(1, 4, 97, 97, device="cuda", dtype=torch.float64, requires_grad=True)
+    cephalo.torch.attend(q, k, v, cephalo.torch.bias(bias)).square().sum().backward()
+    here = bias.detach().cpu().requires_grad_()
+    cephalo.torch.attend(q.cpu(), k.cpu(), v.cpu(), cephalo.torch.bias(here)).square().sum().backward()
+    assert torch.allclose(bias.grad.cpu(), here.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_gradcheck_on_the_gpu():
+    leaves = [t.requires_grad_() for t in inputs((1, 2, 7, 5), torch.float64)]
+    mask = cephalo.torch.causal() & cephalo.torch.alibi([0.5, 0.1])
+    assert torch.autograd.gradcheck(lambda *t: cephalo.torch.attend(*t, mask), leaves, fast_mode=True)
+
+
+def test_compiled_attend_is_one_graph_forward_and_backward():
+    mask = masks_there()["keep"]
+
+    def loss(q, k, v):
+        return cephalo.torch.attend(q, k, v, mask, return_lse=True).context.float().square().sum()
+
+    eager, compiled = ([t.requires_grad_() for t in inputs()] for _ in range(2))
+    loss(*eager).backward()
+    torch.compile(loss, fullgraph=True)(*compiled).backward()
+    for x, y in zip(eager, compiled):
+        assert torch.equal(x.grad, y.grad)
+
+
+def test_packed_sequences_are_those_one_by_one():
+    ends = torch.tensor([0, 40, 41, 130], dtype=torch.int32, device="cuda")
+    q, k, v = inputs((130, 4, 64))
+    packed = cephalo.torch.attend(q, k, v, cephalo.torch.causal(), cu_seqlens=ends)
+    for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist()):
+        alone = cephalo.torch.attend(*(t[begin:end].transpose(0, 1) for t in (q, k, v)), cephalo.torch.causal())
+        difference = packed[begin:end].transpose(0, 1).float() - alone.float()
+        assert difference.norm() / alone.float().norm() <= BOUNDS[torch.bfloat16]
+
+
+def test_autocast_lowers_as_pytorchs_function_does():
+    q, k, v = inputs(dtype=torch.float32)
+    with torch.autocast("cuda", torch.bfloat16):
+        for function in (cephalo.torch.attend, cephalo.torch.scaled_dot_product_attention):
+            assert function(q, k, v).dtype == F.scaled_dot_product_attention(q, k, v).dtype == torch.bfloat16
+        assert cephalo.torch.attend(q.cpu(), k.cpu(), v.cpu()).dtype == torch.float32
+
+
+def test_weights_of_a_gpus_tensors_are_refused_by_name():
+    q, k, v = inputs()
+    with pytest.raises(TypeError, match="cuda"):
+        cephalo.torch.attend(q, k, v, return_weights=True)
