@@ -30,6 +30,7 @@ std::optional<Kind> kind_of_module(nb::handle type) {
   if (first == "numpy") return Kind::numpy;
   if (first == "torch") return Kind::torch;
   if (first == "jax" || first == "jaxlib") return Kind::jax;
+  if (first == "cupy") return Kind::cupy;
   return std::nullopt;
 }
 
@@ -192,9 +193,11 @@ Layout import_array(nb::handle source, Kind kind, const std::string& who, const 
     }
   }
   if (take_memory(source, kind, memory.array)) {
+    // Of the others nobody knows the stream that they queue work on.
+    const bool has_stream = kind == Kind::torch || kind == Kind::cupy;
     return layout_of(described(memory.array), source, who,
                      dtype_of(memory.array.dtype(), taken.unsigned_too),
-                     taken.on_gpu && kind == Kind::torch);
+                     taken.on_gpu && has_stream);
   }
   if (kind == Kind::numpy && is_numpy_bfloat16(source) &&
       nb::try_cast(source.attr("view")("uint16"), memory.array)) {
@@ -304,8 +307,13 @@ ArrayOut::ArrayOut(nb::handle array, const char* function, const char* name, con
   }
 }
 
-void* stream_for(Device device) {
+void* stream_for(const ArrayIn& array) {
+  const Device device = array.view().device();
   if (device.is_host()) return nullptr;
+  if (array.kind() == Kind::cupy) {
+    const nb::object current = nb::module_::import_("cupy.cuda").attr("get_current_stream");
+    return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(current().attr("ptr")));  // NOLINT
+  }
   if (const auto stream = stream_by_exchange(device)) return *stream;
   const nb::object current = nb::module_::import_("torch.cuda").attr("current_stream");
   const auto stream = nb::cast<std::uintptr_t>(current(device.index).attr("cuda_stream"));
@@ -327,8 +335,9 @@ AnyArray to_python(Tensor&& tensor, Kind kind) {
   static_cast<void>(owned.release());
   if (kind == Kind::numpy) return nb::borrow<AnyArray>(numpy_array(view, owner));
   const nb::dlpack::dtype dtype = to_dlpack(view.dtype());
-  return nb::borrow<AnyArray>(kind == Kind::jax ? export_as<nb::jax>(view, owner, dtype)
-                                                : export_as<nb::pytorch>(view, owner, dtype));
+  if (kind == Kind::jax) return nb::borrow<AnyArray>(export_as<nb::jax>(view, owner, dtype));
+  if (kind == Kind::cupy) return nb::borrow<AnyArray>(export_as<nb::cupy>(view, owner, dtype));
+  return nb::borrow<AnyArray>(export_as<nb::pytorch>(view, owner, dtype));
 }
 
 nb::object to_python_or_none(Tensor&& tensor, Kind kind, bool asked) {

@@ -15,7 +15,7 @@ namespace cephalo::python {
 namespace nb = nanobind;
 
 // Whose arrays the caller uses, told by the module of their type: nothing is imported for it.
-enum class Kind { numpy, torch, jax, plain };
+enum class Kind { numpy, torch, jax, cupy, plain };
 Kind kind_of(nb::handle array);
 
 // An array of the caller's as stubs and signatures show it.
@@ -45,7 +45,8 @@ class ArrayIn {
   ArrayIn(nb::handle array, const char* function, const char* name);
   // The same for keep and drop, which ask of integers only whether they are zero.
   static ArrayIn mask(nb::handle array, const char* function);
-  // PyTorch's may be on a GPU that this build computes on; the others' are refused there.
+  // PyTorch's and CuPy's may be on a GPU that this build computes on; the others' are refused
+  // there.
   static ArrayIn anywhere(nb::handle array, const char* function, const char* name);
 
   const TensorView& view() const { return view_; }
@@ -73,8 +74,9 @@ class ArrayOut {
   MutableTensorView view_;
 };
 
-// The stream that PyTorch would queue work on now, for tensors of a GPU; null for the host's.
-void* stream_for(Device device);
+// The stream that PyTorch or CuPy would queue work on now, for an array of a GPU; null for the
+// host's.
+void* stream_for(const ArrayIn& array);
 
 // A result becomes an array of the caller's kind over the same memory. bfloat16 for NumPy is that
 // of ml_dtypes, without which there would be no such array to begin with.

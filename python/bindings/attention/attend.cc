@@ -105,7 +105,7 @@ AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional
   options.arithmetic = arithmetic_of(arithmetic, "attend");
   const ArrayIn queries = ArrayIn::anywhere(q, "attend", "q");
   const KeysAndValues kv(k, v);
-  options.stream = stream_for(queries.view().device());
+  options.stream = stream_for(queries);
   const Mask& parts = mask_of(mask, "attend");
   if (!out) {
     AttendResult result = compute(queries, kv, parts, options);
@@ -144,8 +144,8 @@ void bind_attend(nb::module_& m) {
 q: [batch, num_heads, q_tokens, head_dim]
 k: [batch, num_kv_heads, kv_tokens, head_dim], or a KVCache (then without v)
 v: [batch, num_kv_heads, kv_tokens, v_dim]
-or all of rank 3 (no batch) or 2 (one head); any strides; nothing is copied. PyTorch's tensors may be on
-a GPU, in builds with CUDA: the call is then queued on PyTorch's current stream.
+or all of rank 3 (no batch) or 2 (one head); any strides; nothing is copied. Arrays of PyTorch and CuPy
+may be on a GPU, in builds with CUDA: the call is then queued on their current stream.
 
 Returns context [batch, num_heads, q_tokens, v_dim], an array of q's kind; if you ask for more, the named
 tuple (context, lse, weights, scores), with None for what you did not ask for. return_scores: "scaled",

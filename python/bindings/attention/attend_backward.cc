@@ -32,7 +32,7 @@ AnyArray backward_python(const AnyArray& q, const AnyArray& k, const AnyArray& v
   const ArrayIn back = ArrayIn::anywhere(dcontext, kName, "dcontext");
   const ArrayIn back_of_sums = dlse ? ArrayIn::anywhere(*dlse, kName, "dlse") : ArrayIn();
   const Mask& parts = mask_of(mask, kName);
-  options.stream = stream_for(queries.view().device());
+  options.stream = stream_for(queries);
   AttendGradients found;
   {
     const WithoutGil released;
