@@ -111,7 +111,13 @@ class PoolAllocator final : public Allocator {
       stream = found->second;
       streams_.erase(found);
     }
+    // Whose context this thread has now is not known: a collector of garbage may call from
+    // anywhere.
+    int before = index_;
+    cudaGetDevice(&before);
+    cudaSetDevice(index_);
     cudaFreeAsync(memory, static_cast<cudaStream_t>(stream));
+    if (before != index_) cudaSetDevice(before);
   }
 
   void copy_in(void* to, const void* host, std::size_t bytes) const override {
@@ -165,7 +171,8 @@ Capability capability_of(int index) {
 
 UseDevice::UseDevice(int index) : before_(0) {
   check(cudaGetDevice(&before_), "cuda: the current GPU");
-  if (before_ != index) check(cudaSetDevice(index), "cuda: the GPU of a call");
+  // Even if it is that one: another library may have taken the context away from this thread.
+  check(cudaSetDevice(index), "cuda: the GPU of a call");
 }
 
 UseDevice::~UseDevice() {
