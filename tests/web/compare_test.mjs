@@ -86,4 +86,8 @@ test('13: a link brings a comparison back', async () => {
   assert.equal(await page.evaluate(() => location.hash), '#head=1.2&tab=compare&b=The+cat+sat');
   const other = await open(path, '#head=1.2&tab=compare&with=77.1');
   assert.equal((await state(other)).compared.place, null);
+  const recorded = await open(writePage(rabbit, '--recorded'), '#head=1.2&tab=compare&b=The+cat+sat');
+  assert.equal((await state(recorded)).compared.with, 'head');
+  assert.equal(await recorded.locator('text=a text').count(), 0);
+  assert.ok(await recorded.locator('#far').isVisible());
 });

@@ -1,5 +1,5 @@
 // A view as an address: everything that a link must bring back, in location.hash.
-import type { State, Tab } from './state.ts';
+import { isRecorded, type State, type Tab } from './state.ts';
 import { knownSwitches, switchesFrom, switchesTo } from './switches.ts';
 import type { Label } from './types.ts';
 import { labels } from './words.ts';
@@ -71,6 +71,15 @@ export function fromHash(hash: string, text: string): Partial<State> & { headGiv
   };
 }
 
+// A recorded page has one text, and a model its own heads.
+function knownComparison(s: State): State['compared'] {
+  const { compared, sizes } = s;
+  const { place } = compared;
+  const known = !place || (place.layer < sizes!.num_layers && place.head < sizes!.num_heads);
+  const kind = isRecorded(s) ? 'head' : compared.with;
+  return known && kind === compared.with ? compared : { ...compared, with: kind, place: known ? place : null };
+}
+
 // A link may name what another text or model does not have.
 export function within(s: State): Partial<State> {
   if (!s.run || !s.sizes) return {};
@@ -79,12 +88,9 @@ export function within(s: State): Partial<State> {
   const lock = s.lock && s.lock.query < count
     ? { query: s.lock.query, key: s.lock.key !== null && seen(s.lock.query, s.lock.key) ? s.lock.key : null }
     : null;
-  const { place } = s.compared;
-  const { num_layers, num_heads } = s.sizes;
-  const known = place && place.layer < num_layers && place.head < num_heads;
   return {
     switches: knownSwitches(s.switches, s.sizes),
-    ...(place && !known ? { compared: { ...s.compared, place: null } } : {}),
+    compared: knownComparison(s),
     layer: Math.min(s.layer, s.sizes.num_layers - 1),
     head: Math.min(s.head, s.sizes.num_heads - 1),
     lock,

@@ -135,7 +135,7 @@ function askForSteps(s: State): void {
 let secondText: string | null = null;
 function askForSecond(s: State): void {
   const { compared } = s;
-  if (!s.sizes || s.tab !== 'compare' || compared.with !== 'text') return;
+  if (!s.sizes || isRecorded(s) || s.tab !== 'compare' || compared.with !== 'text') return;
   if (compared.text === secondText) return;
   secondText = compared.text;
   askedSecond = client.ask({ kind: 'second', text: compared.text });
