@@ -45,7 +45,7 @@ dim_t pass_bytes(const ParameterList& list, const GptOptions& o, dim_t batch, di
 // returned of all three, of which a piece has half the rows.
 dim_t of_ring(const GptOptions& o) {
   const dim_t all = checked_add(o.d_model, 2 * o.kv_width());
-  return checked_add(6 * 2 * o.kv_width(), o.d_model) + all + all / 2;
+  return checked_add(12 * o.kv_width(), o.d_model) + all + all / 2;
 }
 
 }  // namespace

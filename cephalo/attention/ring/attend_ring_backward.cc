@@ -73,19 +73,18 @@ class RingBackward {
 
   AttendGradients run() {
     KeyRound round(call_);
-    RingKeys sums = gradients_of(rank_);  // of the keys at hand, from those who had them before
     RingKeys shares = gradients_of(rank_);
-    sums.zero();
     do {
       shares.set_rows(call_.rows_of(round.owner()));
       shares.zero();
       go_back(round, shares);
-      if (round.step() > 0) sums = receive_sums(round.owner());
+      RingKeys sums = sums_before(round);
       add(sums.k(), shares.k());
       add(sums.v(), shares.v());
-      if (size_ > 1) send_sums(std::move(sums));
+      if (size_ == 1) return finish(sums);
+      send_sums(std::move(sums));
     } while (round.next());
-    if (size_ > 1) sums = receive_sums(rank_);
+    RingKeys sums = receive_sums(rank_);
     finish_sends();
     return finish(sums);
   }
@@ -98,6 +97,14 @@ class RingBackward {
     free_.pop_back();
     kept.set_rows(call_.rows_of(owner));
     return kept;
+  }
+
+  // Gradients of the keys at hand, from those who had them before.
+  RingKeys sums_before(const KeyRound& round) {
+    if (round.step() > 0) return receive_sums(round.owner());
+    RingKeys sums = gradients_of(rank_);
+    sums.zero();
+    return sums;
   }
 
   // What the process before has added up follows its keys while the next step is computed here.
