@@ -82,7 +82,7 @@ void check_flags(const Flags& flags) {
   }
   for (const auto& [flag, path] : {std::pair{"--csv", &flags.csv}, {"--npy", &flags.npy}}) {
     if (!path->empty() && flags.head.empty()) {
-      throw UsageError(format_text("{}: writes one head; say which by --layer and --head", flag));
+      throw UsageError(format_text("{}: writes one head; choose it with --layer and --head", flag));
     }
   }
   flags.recording.options();

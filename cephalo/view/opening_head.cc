@@ -94,7 +94,7 @@ const char* headline(const HeadReport& head) {
       {HeadLabel::duplicate, "Looks at the same token, earlier"},
       {HeadLabel::current, "Looks at itself"},
       {HeadLabel::sink, "Rests on the first token"},
-      {HeadLabel::diffuse, "Looks at everything alike"}};
+      {HeadLabel::diffuse, "Looks at everything equally"}};
   for (const auto& [label, words] : kHeadlines) {
     if (has(head, label)) return words;
   }

@@ -455,7 +455,7 @@ class Numbers(Look):
 
     def test_C1_they_are_of_one_head(self):
         for kind in ("csv", "npy"):
-            self.refuses(2, f"--{kind}: writes one head; say which by --layer and --head",
+            self.refuses(2, f"--{kind}: writes one head; choose it with --layer and --head",
                          TEXT, "--layer", "1", f"--{kind}", f"x.{kind}")
             self.refuses(2, f"--{kind}: 'x.txt' does not end in .{kind}, which is what it writes",
                          TEXT, "--layer", "1", "--head", "1", f"--{kind}", "x.txt")

@@ -204,9 +204,9 @@ test('9: several heads off, by zero, mean and even', async () => {
     for (const p of shown.predictions) near(p.probability, native.next.find((token) => token.id === p.id).after);
     near(shown.divergence, native.divergence);
   }
-  assert.match(await text(page, '#what-if'), /^What if 2 heads looked at everything alike\?/);
+  assert.match(await text(page, '#what-if'), /^What if 2 heads looked at everything equally\?/);
   await click(page, '#head-off');
-  assert.match(await text(page, '#what-if'), /^What if layer 2 head 3 looked at everything alike\?/);
+  assert.match(await text(page, '#what-if'), /^What if layer 2 head 3 looked at everything equally\?/);
 });
 
 test('9: each head in turn: a map of layers × heads, with progress, while typing still answers', async () => {

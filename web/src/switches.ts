@@ -107,7 +107,7 @@ export function questions(s: State): { subject: string; what: string }[] {
                 w.mask === 'window' && tokens, w.temperature !== 1 && `had temperature ${w.temperature}`]
     .filter(Boolean).join(' and ');
   const its = off.length === 1 ? 'its mean' : 'their means';
-  const without = { zero: 'were switched off', mean: `passed on only ${its}`, even: 'looked at everything alike' }[w.offMeans];
+  const without = { zero: 'were switched off', mean: `passed on only ${its}`, even: 'looked at everything equally' }[w.offMeans];
   const one = String(bent) === String(off);
   const found: { subject: string; what: string }[] = [];
   if (bent.length > 0) found.push({ subject: subject(s, bent), what: one ? `${what} and ${without}` : what });

@@ -14,7 +14,7 @@ export const does: Record<Label, string> = {
   duplicate: 'looks at the same token, earlier',
   sink: 'rests on the first token',
   current: 'looks at itself',
-  diffuse: 'looks at everything alike',
+  diffuse: 'looks at everything equally',
 };
 
 export interface Saying {
@@ -78,7 +78,7 @@ function sayResting(s: State, sink?: number, diffuse?: number): Saying {
                        'must still go somewhere.' };
   }
   if (diffuse !== undefined) {
-    return { headline: 'Looks at everything alike',
+    return { headline: 'Looks at everything equally',
              sentence: `Its attention is ${percent(diffuse)} as even as it could be, ${over}.` };
   }
   const near: [string, number][] = [['the first token', metrics.first ?? 0],
