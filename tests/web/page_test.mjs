@@ -246,6 +246,7 @@ test('17: everything by keys', async () => {
   assert.deepEqual([(await press('.')).tab, (await press('.')).step], ['steps', 5]);
   assert.equal((await press(',')).step, 4);
   await page.click('#tab-matrix');
+  await settle(page); // the grid of the steps gives way to the matrix's
   await page.focus('#grid');
   assert.equal((await press('ArrowUp')).lock.query, 16);
   assert.equal((await press('Escape')).lock, null);
