@@ -64,7 +64,7 @@ class KeptMemory {
 };
 
 // k and v of one process, side by side in memory so that they travel as one message. Memory is used
-// again step after step: new pages took 16 processes of a virtual machine a fifth of their time.
+// again step after step, so that no step waits for the system to hand out pages.
 class RingKeys {
  public:
   // Of `rows` tokens, empty; k, v: rank 4, for shapes and type.
