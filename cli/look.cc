@@ -66,6 +66,8 @@ void check_output(const char* flag, const std::string& path, const char* ending,
     throw UsageError(
         format_text("{}: '{}' does not end in {}, which is what it writes", flag, path, ending));
   }
+  if (flags.json)
+    throw UsageError(format_text("{}: writes a file; omit --json, which prints", flag));
 }
 
 void check_flags(const Flags& flags) {

@@ -83,11 +83,12 @@ void EffectsFlags::add_to(Command verb) {
   verb.add_flag("--effects", effects_,
                 "Change each head in turn: what that does to the next token and to the loss")
       .group(kGroup);
-  verb.add_option("--ablate", ablate_,
-                  "Change these together: L3H2, L3, L3.attention, L3.mlp, or the look L3H2:12>4 "
-                  "(token 12 at 4), joined by commas")
-      .type_name("PARTS")
-      .group(kGroup);
+  ablate_flag_ =
+      verb.add_option("--ablate", ablate_,
+                      "Change these together: L3H2, L3, L3.attention, L3.mlp, or the look "
+                      "L3H2:12>4 (token 12 at 4), joined by commas")
+          .type_name("PARTS")
+          .group(kGroup);
   verb.add_option("--with", kind_,
                   "What becomes of them: zero, mean, reference-mean, uniform, no-first, scale:0.5; "
                   "of a look: hide, cut [zero, hide]")
@@ -97,13 +98,20 @@ void EffectsFlags::add_to(Command verb) {
       .type_name("FILE")
       .group(kGroup);
   verb.add_flag("--pairs", pairs_, "Change every two heads together").group(kGroup);
-  verb.add_option("--edges", edges_,
-                  "Hide each look of this token in turn; or of the one with that index")
-      .type_name("TOKEN")
-      .group(kGroup);
+  edges_flag_ =
+      verb.add_option("--edges", edges_,
+                      "Hide each look of this token in turn; or of the one with that index")
+          .type_name("TOKEN")
+          .group(kGroup);
 }
 
 bool EffectsFlags::given() const {
+  if (ablate_flag_->given() && ablate_.empty()) {
+    throw UsageError("--ablate: names no part; pass one, as L3H2");
+  }
+  if (edges_flag_->given() && edges_.empty()) {
+    throw UsageError("--edges: names no token; pass one, or its index");
+  }
   const bool any = effects_ || pairs_ || !ablate_.empty() || !edges_.empty();
   if (!any && !kind_.empty()) {
     throw UsageError("--with: says how to change parts; which ones say --effects or --ablate");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cephalo/view/effects_report.h"
@@ -21,6 +22,7 @@ class EffectsFlags {
  private:
   bool effects_ = false, pairs_ = false;
   std::string ablate_, kind_, edges_, reference_;
+  std::optional<Flag> ablate_flag_, edges_flag_;
 };
 
 }  // namespace cephalo::cli

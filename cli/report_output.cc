@@ -11,10 +11,13 @@ namespace {
 constexpr std::size_t kTerminalRows = 24;
 constexpr std::size_t kPictureRows = 64;
 
-void check_ending(const char* flag, const std::string& path, const char* ending) {
-  if (path.empty() || path.ends_with(ending)) return;
-  throw UsageError(format_text("{}: '{}' does not end in {}, which is what it writes", flag,
-                               printable(path), ending));
+void check_file(const char* flag, const std::string& path, const char* ending, bool json) {
+  if (path.empty()) return;
+  if (!path.ends_with(ending)) {
+    throw UsageError(format_text("{}: '{}' does not end in {}, which is what it writes", flag,
+                                 printable(path), ending));
+  }
+  if (json) throw UsageError(format_text("{}: writes a file; omit --json, which prints", flag));
 }
 
 }  // namespace
@@ -28,8 +31,8 @@ void ReportOutput::add_to(Command verb, const char* picture_help) {
 }
 
 void ReportOutput::check() const {
-  check_ending("--png", png, ".png");
-  check_ending("--svg", svg, ".svg");
+  check_file("--png", png, ".png", json);
+  check_file("--svg", svg, ".svg", json);
 }
 
 void ReportOutput::show(const std::function<ReportPage(std::size_t most_rows)>& page,

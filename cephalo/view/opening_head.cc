@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include "cephalo/view/look.h"
 
@@ -18,10 +19,12 @@ std::string_view trimmed(std::string_view piece) {
   return piece.substr(begin, piece.find_last_not_of(kSpace) + 1 - begin);
 }
 
-double score_of(const HeadReport& head, std::optional<HeadLabel> label) {
+// The highest score of its labels that are among these.
+double score_of(const HeadReport& head, const std::vector<HeadLabel>& labels) {
   double most = 0.0;
   for (const LabelScore& each : head.labels) {
-    if (!label || each.label == *label) most = std::max(most, each.score);
+    const bool counts = std::find(labels.begin(), labels.end(), each.label) != labels.end();
+    if (counts) most = std::max(most, each.score);
   }
   return most;
 }
@@ -63,12 +66,14 @@ HeadPlace opening_head(const std::vector<HeadReport>& heads, const OpeningText& 
     return sum;
   };
   const HeadReport* found = best(heads, kTellsOfNext, on_copies);
-  if (found == nullptr) {
-    found = best(heads, kLeastScore,
-                 [](const HeadReport& head) { return score_of(head, HeadLabel::previous); });
-  }
-  if (found == nullptr) {
-    found = best(heads, 0.0, [](const HeadReport& head) { return score_of(head, {}); });
+  const std::vector<HeadLabel> in_turn[] = {
+      {HeadLabel::previous},
+      {HeadLabel::induction, HeadLabel::duplicate, HeadLabel::current},
+      {HeadLabel::sink, HeadLabel::diffuse}};
+  for (const auto& labels : in_turn) {
+    if (found != nullptr) break;
+    found =
+        best(heads, kLeastScore, [&](const HeadReport& head) { return score_of(head, labels); });
   }
   return found == nullptr ? HeadPlace{0, 0} : HeadPlace{found->layer, found->head};
 }

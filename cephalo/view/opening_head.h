@@ -20,7 +20,8 @@ struct OpeningText {
 
 // The head that page and terminal open with, because it tells a story: of those with a label, the
 // one whose last token looks most at copies of the likeliest next token, if that is 0.3 or more;
-// else the clearest previous-token head; else the one with the highest score.
+// else the clearest previous-token head; else the one with the highest score, those that rest on
+// the first token or look at everything last.
 HeadPlace opening_head(const std::vector<HeadReport>& heads, const OpeningText& text);
 HeadPlace opening_head(const LookReport& report);
 

@@ -90,6 +90,8 @@ class Screens(Effects):
             for arguments in SCREENS:
                 self.refuses(2, "--png: 'x.jpg' does not end in .png, which is what it writes", *arguments,
                              "--png", "x.jpg")
+                self.refuses(2, "--svg: writes a file; omit --json, which prints", *arguments,
+                             "--svg", "x.svg", "--json")
 
 
 class Words(Effects):
@@ -167,6 +169,8 @@ class Refused(Effects):
     def test_parts_and_kinds(self):
         look = ("look", REPEATS)
         self.refuses(2, "--ablate: L9H0: there are layers 0 to 3", *look, "--ablate", "L9H0")
+        self.refuses(2, "--ablate: names no part; pass one, as L3H2", *look, "--ablate", "")
+        self.refuses(2, "--edges: names no token; pass one, or its index", *look, "--edges", "")
         self.refuses(2, "--with: scale needs its factor, as scale:0.5", *look, "--effects", "--with", "scale")
         self.refuses(2, "--with: mean takes no number; scale does, as scale:0.5", *look, "--effects", "--with",
                      "mean:2")

@@ -46,6 +46,13 @@ TEST(OpeningHead, is_else_the_one_with_the_highest_score) {
   EXPECT_EQ(opening_head({labelled(0, {}), labelled(1, {})}, text_with({0.0, 0.0})).head, 0);
 }
 
+TEST(OpeningHead, rather_looks_for_something_than_rests) {
+  const std::vector<HeadReport> heads = {labelled(0, {{HeadLabel::sink, 0.9}}),
+                                         labelled(1, {{HeadLabel::induction, 0.5}}),
+                                         labelled(2, {{HeadLabel::diffuse, 0.95}})};
+  EXPECT_EQ(opening_head(heads, text_with({0.0, 0.0, 0.0})).head, 1);
+}
+
 TEST(Headline, says_induction_before_sink) {
   EXPECT_STREQ(headline(labelled(0, {{HeadLabel::induction, 0.5}, {HeadLabel::sink, 0.9}})),
                "Looks at what followed this token last time");
