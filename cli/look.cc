@@ -87,6 +87,9 @@ void check_flags(const Flags& flags) {
       throw UsageError(format_text("{}: writes one head; choose it with --layer and --head", flag));
     }
   }
+  if (flags.html.empty() && flags.recording.given()) {
+    throw UsageError("--max-size and --heads: are for a page; pass --html FILE");
+  }
   flags.recording.options();
 }
 

@@ -111,6 +111,8 @@ void page(const Flags& flags) {
   }
   if (flags.recorded || !why.empty()) {
     write_recorded(flags, model, text, options);
+  } else if (flags.recording.given()) {
+    throw UsageError("--max-size and --heads: are for a recorded page; pass --recorded");
   } else {
     write_live(flags, model, text, options);
   }

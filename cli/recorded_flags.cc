@@ -22,15 +22,15 @@ double megabytes(std::int64_t bytes) {
 std::vector<HeadPlace> parse_heads(const std::string& text) {
   std::vector<HeadPlace> places;
   if (text.empty()) return places;
+  const UsageError refused(
+      format_text("--heads: takes heads such as L3H1,L0H4, not '{}'", printable(text)));
   try {
     for (const Change& change : parse_changes(text, ChangeKind::zero)) {
-      if (change.section != ModelSection::head) {
-        throw UsageError(format_text("--heads: takes heads such as L3H1,L0H4, not '{}'", text));
-      }
+      if (change.section != ModelSection::head) throw refused;
       places.push_back({change.layer, change.head});
     }
-  } catch (const Error& error) {
-    throw UsageError(format_text("--heads: {}", error.what()));
+  } catch (const Error&) {
+    throw refused;
   }
   return places;
 }

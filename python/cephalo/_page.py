@@ -30,8 +30,9 @@ class Page:
         if len(self.html) > _SHOWN:
             return (f"<p>This page has {len(self.html) / 1e6:.1f} MB: write it with <code>save(path)</code>, "
                     "and open it in a browser.</p>")
-        # Its scripts run in a frame that can neither read nor change the notebook.
-        return (f'<iframe sandbox="allow-scripts" width="100%" height="800" style="border:0" '
+        # Its scripts run in a frame that can neither read nor change the notebook; exports and the
+        # printer's dialog are allowed.
+        return (f'<iframe sandbox="allow-scripts allow-downloads allow-modals" width="100%" height="800" style="border:0" '
                 f'title="{escape(f"What every head looks at: {self.text[:80]}")}" '
                 f'srcdoc="{escape(self.html)}"></iframe>')
 

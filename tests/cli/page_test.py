@@ -127,7 +127,9 @@ class Page(unittest.TestCase):
             (2, "omit --recorded", ["cat", "--live", "--recorded"]),
             (2, "omit --max-size and --heads", ["cat", "--live", "--heads", "L0H0"]),
             (2, "--max-size: a size such as 64MB, not 'big'", ["cat", "--max-size", "big"]),
-            (2, "--heads: ", ["cat", "--recorded", "--heads", "L0.mlp"]),
+            (2, "--max-size and --heads: are for a recorded page; pass --recorded", ["cat", "--heads", "L0H0"]),
+            (2, "--heads: takes heads such as L3H1,L0H4, not 'L0.mlp'", ["cat", "--recorded", "--heads", "L0.mlp"]),
+            (2, "--heads: takes heads such as L3H1,L0H4, not 'foo'", ["cat", "--recorded", "--heads", "foo"]),
             (1, "there is no layer 9 head 0", ["cat", "--recorded", "--heads", "L9H0"]),
             (1, "303 tokens are more than cephalo-small reads at once", ["cat " * 300]),
         ]:

@@ -23,7 +23,7 @@ def test_a_page_is_written_and_shown():
     assert [token["piece"] for token in data["recorded"]["tokens"]][1:] == ["The", "Ġcat", "Ġsat"]
     assert repr(page).startswith("<cephalo.Page of 4 tokens, ")
     frame = page._repr_html_()
-    assert frame.startswith('<iframe sandbox="allow-scripts" ')
+    assert frame.startswith('<iframe sandbox="allow-scripts allow-downloads allow-modals" ')
     assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame).group(1)) == page.html
 
 

@@ -133,13 +133,16 @@ test('Copy link and Print are buttons; on paper all is light, on one page, with 
   assert.ok(await page.evaluate(() => window.printed));
   await page.click('#share');
   await page.waitForSelector('#toast.on');
-  const pdf = (await page.pdf({ preferCSSPageSize: true, printBackground: true })).toString('latin1');
-  assert.equal(pdf.match(/\/Type\s*\/Page\b/g).length, 1);
+  for (const view of ['', '&tab=lines', '&tab=steps&step=4', '&tab=compare', '&if=t10&in=3.1&more=1', '&off=3.0_3.1']) {
+    const printed = view ? await open(path, `#head=3.1${view}`) : page;
+    const pdf = (await printed.pdf({ preferCSSPageSize: true, printBackground: true })).toString('latin1');
+    assert.equal(pdf.match(/\/Type\s*\/Page\b/g).length, 1, view);
+  }
   await page.emulateMedia({ media: 'print' });
   await page.evaluate(() => dispatchEvent(new Event('beforeprint')));
   await settle(page);
   assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'light');
-  for (const selector of ['.top', '.tabs', '.nav', '#table', '#neuron']) {
+  for (const selector of ['.top', '.tabs', '.nav', '#table', '#neuron', '#head-off']) {
     assert.equal(await page.locator(selector).first().isVisible(), false, selector);
   }
   for (const selector of ['#headline', '#sentence', '.mx canvas', '#looks', '#next', '.hc canvas', '#model']) {

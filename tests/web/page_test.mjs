@@ -23,8 +23,11 @@ test('1: it asks for nothing outside, and its policy forbids it', async () => {
   assert.deepEqual(page.seen.complaints, []);
   const policy = await page.getAttribute('meta[http-equiv]', 'content');
   assert.match(policy, /^default-src 'none'; script-src 'sha256-[^']+' 'wasm-unsafe-eval'; worker-src blob:; style-src 'sha256-[^']+'; img-src data: blob:; base-uri 'none'; form-action 'none'$/);
-  const refused = await page.evaluate(() => fetch('https://example.org/').then(() => false, () => true));
-  assert.ok(refused);
+  const refused = await page.evaluate(() => new Promise((done) => {
+    addEventListener('securitypolicyviolation', (event) => done(event.effectiveDirective));
+    fetch('https://example.org/').then(() => done('it went out'), () => {});
+  }));
+  assert.equal(refused, 'connect-src');
   assert.doesNotMatch(withoutData(htmlOf(path)).split('<script>')[0], /\son[a-z]+=/);
 });
 
@@ -55,7 +58,8 @@ test('2: it is light, and the first map is there at once', async () => {
 
 test('3: every map follows the typing; tokens have their index and id', async () => {
   const page = await open(path);
-  const words = 'The quick brown fox met the old lady by the river and the fox said to the lady that the quick river was old';
+  const words = 'The quick brown fox met the old lady by the river and the fox said to the lady that the quick river was old'
+    .concat(', and then the old lady and the quick fox went to the river, where the fox met the brown cat of the lady and said to the cat that the river was old and the lady was');
   await page.fill('#text', words);
   await settle(page);
   for (let n = 0; n < 20; ++n) {
@@ -66,6 +70,7 @@ test('3: every map follows the typing; tokens have their index and id', async ()
   const { passes, draws, answers } = await measured(page);
   const count = await page.evaluate(() => window.cephalo.state.run.tokens.length);
   console.log(`${count} tokens`);
+  assert.ok(count >= 60, `${count} tokens`);
   within('pass, median of 20', median(passes.slice(-20)), 120);
   within('draw, median of 20', median(draws.slice(-20)), 30);
   within('from a key to the picture, median of 20', median(answers.slice(-20)), 200);
@@ -304,6 +309,20 @@ test('19: it follows the system, a switch goes before, and reduced motion is res
   await dark.click('#theme');
   await settle(dark);
   assert.equal(await theme(dark), 'dark');
+});
+
+test('20: the chosen token is in sight, however many lines there are, and however long a word is', async () => {
+  const inSight = (page) => page.locator('.chip.on').evaluate((chip) => {
+    const [box, frame] = [chip.getBoundingClientRect(), document.getElementById('sent').getBoundingClientRect()];
+    return box.left >= 0 && box.right <= innerWidth && box.top >= frame.top && box.bottom <= frame.bottom + 1;
+  });
+  const many = 'The quick brown fox met the old lady by the river and the fox said to the lady that the quick river was old. '.repeat(2);
+  for (const [viewport, words] of [[{ width: 390, height: 844 }, many], [{ width: 1280, height: 800 }, '今天天气很好我们去公园散步然后回家吃饭']]) {
+    const page = await open(path, '', { viewport });
+    await page.fill('#text', words);
+    await settle(page);
+    assert.ok(await inSight(page), words);
+  }
 });
 
 test('20: on a phone nothing scrolls sideways, and a thumb can step through the tokens', async () => {

@@ -89,6 +89,8 @@ export function within(s: State): Partial<State> {
     ? { query: s.lock.query, key: s.lock.key !== null && seen(s.lock.query, s.lock.key) ? s.lock.key : null }
     : null;
   return {
+    tab: s.over && s.tab === 'steps' ? 'matrix' : s.tab, // steps are of one head
+    whatIf: s.whatIf && !s.neuron, // one fold at a time
     switches: knownSwitches(s.switches, s.sizes),
     compared: knownComparison(s),
     layer: Math.min(s.layer, s.sizes.num_layers - 1),

@@ -33,6 +33,8 @@ function moveByArrow(store: Store, a: Actions, key: string): boolean {
   } else if (at.closest('.chips')) {
     a.moveToken(down || right, 0);
     focusOn(store, '.chip[tabindex="0"]');
+  } else if (at.matches('button, a') && !at.closest('#view')) {
+    return false;
   } else {
     a.moveToken(down, right);
   }
@@ -40,14 +42,20 @@ function moveByArrow(store: Store, a: Actions, key: string): boolean {
 }
 
 export function listenToKeys(store: Store, a: Actions): void {
+  // What had the focus in another view is gone then.
+  const moveStep = (by: number) => {
+    const leaves = document.activeElement?.closest('#view');
+    a.moveStep(by);
+    if (leaves) focusOn(store, '.pips [tabindex="0"]');
+  };
   const keys: Record<string, () => void> = {
     Escape: () => a.free(),
     '[': () => a.moveHead(-1),
     ']': () => a.moveHead(1),
     '{': () => a.moveLayer(-1),
     '}': () => a.moveLayer(1),
-    ',': () => a.moveStep(-1),
-    '.': () => a.moveStep(1),
+    ',': () => moveStep(-1),
+    '.': () => moveStep(1),
     '/': () => document.querySelector<HTMLTextAreaElement>('#text')!.select(),
     '?': () => a.openDialog('help'),
   };

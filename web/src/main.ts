@@ -219,7 +219,7 @@ function remember(s: State): void {
   if (hash === location.hash) return;
   const chose = before !== null && (s.layer !== before.layer || s.head !== before.head || s.over !== before.over ||
     s.compared.with !== before.compared.with || s.compared.place !== before.compared.place ||
-    s.tab !== before.tab || s.step !== before.step || s.lock !== before.lock || s.grid !== before.grid ||
+    s.tab !== before.tab || s.step !== before.step || (s.lock === null) !== (before.lock === null) || s.grid !== before.grid ||
     s.switches.heads.length !== before.switches.heads.length || s.switches.off !== before.switches.off);
   try {
     if (chose && s.text === before.text) history.pushState(null, '', hash);

@@ -115,10 +115,11 @@ function scaleBar(s: State, kind: 'weight' | 'sign', short = false): Node_ {
 function legend(s: State): Node_ {
   const key = s.tab === 'steps' ? parts[s.step]!.key : 'weights';
   const strips = ['x', 'q_heads', 'context_heads', 'output'].includes(key);
+  const crowded = s.tab === 'matrix' && (isPooled(s) || s.run!.tokens.length > s.view.height - 92 || isChanged(s));
   const caption = s.tab === 'lines' ? `Thicker = more weight. ${isPooled(s) ? 'The strongest keys of one token.' : 'Under 0.04 not drawn.'}`
-    : strips ? 'row = token, column = dimension' : isPooled(s) ? 'row = query, column = key' : 'row = query, looks at → column = key';
+    : strips ? 'row = token, column = dimension' : crowded ? 'row = query, column = key' : 'row = query, looks at → column = key';
   const pooled = isPooled(s) ? poolingOf(s.run!) && `${s.over === 'mean' ? 'each cell: mean over heads of the ' : 'each cell: '}${poolingOf(s.run!)}`
-    : s.run!.tokens.length > s.view.height - 92 && 'each pixel: the largest it covers';
+    : s.run!.tokens.length > s.view.height - 92 && 'each pixel: the largest in it';
   const signed = (s.tab === 'compare' && showsDifference(s)) || (s.tab === 'steps' && key !== 'weights');
   const both = s.tab === 'matrix' && isChanged(s) && !isOff(s);
   const named = { fixed: '', row: '(of the row’s largest)', log: '(log)' }[s.scale];

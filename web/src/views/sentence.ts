@@ -83,12 +83,19 @@ function path(d: string, width: number, opacity: number): SVGPathElement {
   return made;
 }
 
-// Of a line that is longer than the screen, the part with the chosen token.
+// Of a line that is longer than the screen, and of lines that are more than there is room for, the
+// part with the chosen token.
 function showChosen(chips: HTMLElement): void {
   const on = chips.querySelector<HTMLElement>('.chip.on');
-  if (!on || chips.scrollWidth <= chips.clientWidth) return;
-  const [line, chip] = [chips.getBoundingClientRect(), on.getBoundingClientRect()];
-  chips.scrollLeft += (chip.left + chip.right) / 2 - (line.left + line.right) / 2;
+  if (!on) return;
+  const chip = on.getBoundingClientRect();
+  if (chips.scrollWidth > chips.clientWidth) {
+    const line = chips.getBoundingClientRect();
+    chips.scrollLeft += (chip.left + chip.right) / 2 - (line.left + line.right) / 2;
+  }
+  const lines = chips.parentElement!;
+  const frame = lines.getBoundingClientRect();
+  if (chip.top < frame.top || chip.bottom > frame.bottom) lines.scrollTop += chip.bottom - frame.bottom + 8;
 }
 
 export function sentence(s: State, a: Actions): Node_[] {

@@ -32,7 +32,7 @@ export function top(s: State, a: Actions): Node_[] {
     h('span', { class: 'grow' }),
     h('button', { class: 'ib', id: 'share', title: 'Copy a link to exactly this view',
                   'aria-label': 'Copy link', onclick: () => copyLink(a) }, icon('link')),
-    h('button', { class: 'ib', id: 'print', title: 'Print this view on one page', 'aria-label': 'Print',
+    h('button', { class: 'ib', id: 'print', title: 'Print this view', 'aria-label': 'Print',
                   onclick: () => window.print() }, icon('print')),
     h('button', { class: 'ib', id: 'theme', title: 'Light or dark', 'aria-label': 'Light or dark',
                   onclick: () => a.setTheme(isDark(s) ? 'light' : 'dark') }, icon('theme')),

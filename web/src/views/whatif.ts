@@ -57,7 +57,12 @@ function options(s: State, a: Actions, bent: boolean): Node_ {
   const w = s.switches;
   const temperature = bent ? w.temperature : 1;
   const mask = bent ? w.mask : 'causal';
-  const whole = (e: Event) => a.setWindow(Number((e.target as HTMLInputElement).value));
+  const whole = (e: Event) => {
+    const field = e.target as HTMLInputElement;
+    const kept = Math.max(1, Math.min(s.run!.tokens.length, Math.round(Number(field.value)) || 1));
+    field.value = String(kept); // also where it is the number that was there before
+    a.setWindow(kept);
+  };
   return h('div', { class: 'opts', id: 'options' },
     h('div', null, h('label', { for: 'temperature' }, 'Temperature'), h('span', { class: 'slide' },
       h('input', { type: 'range', id: 'temperature', min: '-1', max: '1', step: '0.05', value: String(Math.log10(temperature)),
