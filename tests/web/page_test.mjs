@@ -213,6 +213,31 @@ test('10: labels with letters and scores; a filter, and why', async () => {
   assert.equal((await state(page)).why, kind);
 });
 
+test('10: why outlines exactly the cells that count', async () => {
+  const { tokens } = look(rabbit);
+  const id = (n) => tokens[n].id;
+  const counted = { induction: (i, j) => j >= 1 && j < i && id(j - 1) === id(i), sink: (i, j) => i >= 1 && j === 0 };
+  const pixels = async (hash) => {
+    const page = await open(path, hash);
+    return page.locator('#grid canvas').first().evaluate((canvas) => {
+      const { width, height } = canvas;
+      return { side: width, values: [...new Uint32Array(canvas.getContext('2d').getImageData(0, 0, width, height).data.buffer)] };
+    });
+  };
+  const plain = await pixels('#head=3.1');
+  for (const [label, counts] of Object.entries(counted)) {
+    const outlined = await pixels(`#head=3.1&why=${label}`);
+    assert.equal(outlined.side, plain.side);
+    const changed = new Set();
+    outlined.values.forEach((value, n) => {
+      const cell = (place) => Math.floor((place * tokens.length) / plain.side);
+      if (value !== plain.values[n]) changed.add(`${cell(Math.floor(n / plain.side))} ${cell(n % plain.side)}`);
+    });
+    const expected = tokens.flatMap((_, i) => tokens.map((_, j) => [i, j])).filter(([i, j]) => counts(i, j));
+    assert.deepEqual([...changed].sort(), expected.map(([i, j]) => `${i} ${j}`).sort(), label);
+  }
+});
+
 test('16: a link brings back every choice; Back and Forward go through them', async () => {
   const hash = '#text=The+cat+sat&head=2.4&tab=steps&step=2&lock=3.1&colour=log&by=value&kind=sink&neuron=1&theme=dark';
   const page = await open(path, hash);
