@@ -98,7 +98,7 @@ test('heads that are off are those of the program, one by one and together', () 
     const native = look(cat, '--ablate', 'L1H6,L2H3', '--with', kind).ablation;
     const report = switched([bent(1, 6, { off }), bent(2, 3, { off })]);
     for (const [list, side] of [[report.trained, 'before'], [report.predictions, 'after']]) {
-      const order = native.next.toSorted((a, b) => b[side] - a[side]).slice(0, 5);
+      const order = [...native.next].sort((a, b) => b[side] - a[side]).slice(0, 5);
       assert.deepEqual(list.map((p) => p.id), order.map((token) => token.id));
       list.forEach((p, n) => near(p.probability, order[n].after, `${kind}: P(${p.piece})`));
     }
