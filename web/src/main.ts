@@ -175,7 +175,7 @@ function draw(): void {
   if (view && !store.state.printing) {
     const { clientWidth: width, clientHeight: height } = view;
     if (width !== store.state.view.width || height !== store.state.view.height) {
-      store.state = { ...store.state, view: { width, height } };
+      store.measured({ width, height });
       render(store.state);
     }
   }

@@ -111,15 +111,24 @@ type Listener = (state: State, before: State) => void;
 // The one place where the state changes.
 export class Store {
   private listeners: Listener[] = [];
-  constructor(public state: State) {}
+  constructor(private current: State) {}
+
+  get state(): State {
+    return this.current;
+  }
 
   subscribe(listener: Listener): void {
     this.listeners.push(listener);
   }
 
   update(change: Partial<State>): void {
-    const before = this.state;
-    this.state = { ...before, ...change };
-    for (const listener of this.listeners) listener(this.state, before);
+    const before = this.current;
+    this.current = { ...before, ...change };
+    for (const listener of this.listeners) listener(this.current, before);
+  }
+
+  // The room that drawing found, by who draws: nobody is told, since being told is to draw again.
+  measured(view: State['view']): void {
+    this.current = { ...this.current, view };
   }
 }
