@@ -17,17 +17,22 @@ type Wish = { kind: 'run'; text: string } | { kind: 'steps'; layer: number; head
 export class Client {
   private send: (request: Request) => void;
   private count = 0;
+  // Until the worker has answered once it may still fail to start; from then on none is kept, least
+  // of all the parameters.
+  private unanswered: Request[] | null = [];
   inWorker = true;
 
   constructor(private readonly answered: (answer: Answer) => void) {
     try {
       const address = URL.createObjectURL(new Blob([workerCode], { type: 'text/javascript' }));
       const worker = new Worker(address);
-      worker.onmessage = (event: MessageEvent<Answer>) => this.answered(event.data);
-      const waiting: Request[] = [];
-      worker.onerror = () => this.moveHere(waiting);
+      worker.onmessage = (event: MessageEvent<Answer>) => {
+        this.unanswered = null;
+        this.answered(event.data);
+      };
+      worker.onerror = () => this.failed();
       this.send = (request) => {
-        if (this.inWorker && (request.kind === 'load' || request.kind === 'recording')) waiting.push(request);
+        this.unanswered?.push(request);
         worker.postMessage(request);
       };
     } catch {
@@ -46,8 +51,14 @@ export class Client {
     return id;
   }
 
+  private failed(): void {
+    if (this.unanswered) this.moveHere(this.unanswered);
+    else if (this.inWorker) this.answered({ kind: 'error', id: 0, message: 'the engine stopped: load this page again' });
+  }
+
   private moveHere(waiting: Request[]): void {
     this.inWorker = false;
+    this.unanswered = null;
     const host = new Host((answer) => this.answered(answer));
     this.send = (request) => void host.receive(request);
     for (const request of waiting) this.send(request);
