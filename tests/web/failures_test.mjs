@@ -1,8 +1,9 @@
 // What the page says and still shows when something is wrong, in Chromium: never a blank page, and
 // no waiting for what will not come.
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { close, htmlOf, launch, measured, open, rabbit, text, writePage } from './browser.mjs';
+import { close, htmlOf, launch, measured, open, openRaw, rabbit, text, writePage } from './browser.mjs';
 
 let path;
 before(async () => {
@@ -10,6 +11,13 @@ before(async () => {
   path = writePage(rabbit);
 });
 after(close);
+
+let changed = 0;
+function changedPage(change) {
+  const other = path.replace('.html', `-changed${changed++}.html`);
+  writeFileSync(other, change(htmlOf(path)));
+  return other;
+}
 
 test('a worker that fails later on: the page does it itself, with all that was asked for', async () => {
   const before = () => {
@@ -34,4 +42,37 @@ test('a worker that fails after it has answered: the page says so', async () => 
   await page.evaluate(() => window.made.onerror(new Event('error')));
   await page.waitForSelector('#banner');
   assert.equal(await text(page, '#banner'), 'The engine stopped: load this page again.');
+});
+
+test('a file that was cut, or no scripts: words stand in it', async () => {
+  const said = /^This page has not started\. If these words stay, the file was not saved whole, or scripts are switched off here\.$/;
+  for (const share of [0.5, 0.97]) {
+    const page = await openRaw(changedPage((html) => html.slice(0, share * html.length)));
+    await page.waitForSelector('.unstarted', { state: 'visible' });
+    assert.match(await text(page, '.unstarted'), said);
+  }
+  const page = await openRaw(path, '', { javaScriptEnabled: false });
+  await page.waitForSelector('.unstarted', { state: 'visible' });
+  const broken = await openRaw(changedPage((html) => html.replace('id="page-data">{', 'id="page-data">')));
+  await broken.waitForSelector('.unstarted', { state: 'visible' });
+});
+
+test('where all is well these words are never seen', async () => {
+  for (const reducedMotion of ['no-preference', 'reduce']) {
+    const page = await open(path, '', { reducedMotion, before: () => {
+      window.shifts = [];
+      new PerformanceObserver((list) => window.shifts.push(...list.getEntries().flatMap((each) => each.sources.map((of) => of.node?.className))))
+        .observe({ type: 'layout-shift', buffered: true });
+      new MutationObserver((_, observer) => {
+        const found = document.querySelector('.unstarted');
+        if (!found) return;
+        const { visibility, height } = getComputedStyle(found);
+        window.first = `${visibility} ${height}`;
+        observer.disconnect();
+      }).observe(document, { childList: true, subtree: true });
+    } });
+    assert.equal(await page.evaluate(() => window.first), 'hidden 0px'); // it takes no room either
+    assert.equal(await page.locator('.unstarted').count(), 0);
+    assert.ok(!(await page.evaluate(() => window.shifts)).includes('unstarted'));
+  }
 });
