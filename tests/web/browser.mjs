@@ -60,7 +60,7 @@ export async function settle(page) {
   await page.waitForFunction(() => {
     const { state } = window.cephalo;
     if (window.cephalo.waiting) return false;
-    const asks = !state.data.recorded && !state.steps && !state.over && !state.error && (state.tab === 'steps' || state.neuron);
+    const asks = state.run && !state.data.recorded && !state.steps && !state.over && (state.tab === 'steps' || state.neuron);
     const { compared } = state;
     const waits = state.tab === 'compare' && compared.with === 'text' && compared.run?.text !== compared.text && !compared.error;
     return (state.error || state.run?.text === state.text) && !asks && !waits && window.cephalo.answered;

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { close, htmlOf, launch, measured, open, openRaw, rabbit, text, writePage } from './browser.mjs';
+import { close, htmlOf, launch, measured, open, openRaw, rabbit, settle, text, writePage } from './browser.mjs';
 
 let path;
 before(async () => {
@@ -12,11 +12,18 @@ before(async () => {
 });
 after(close);
 
+const tooLong = 'word '.repeat(300);
 let changed = 0;
 function changedPage(change) {
   const other = path.replace('.html', `-changed${changed++}.html`);
   writeFileSync(other, change(htmlOf(path)));
   return other;
+}
+
+async function typeTooLong(page) {
+  await page.fill('#text', tooLong);
+  await page.waitForFunction(() => window.cephalo.state.error);
+  await settle(page);
 }
 
 test('a worker that fails later on: the page does it itself, with all that was asked for', async () => {
@@ -75,4 +82,32 @@ test('where all is well these words are never seen', async () => {
     assert.equal(await page.locator('.unstarted').count(), 0);
     assert.ok(!(await page.evaluate(() => window.shifts)).includes('unstarted'));
   }
+});
+
+test('after a text that is too long, steps and sums of the earlier one are there', async () => {
+  const page = await open(path, '#head=3.1&lock=17.10');
+  await typeTooLong(page);
+  assert.match(await text(page, '#banner'), /^\d+ tokens are more than cephalo-small reads at once \(256\)\. The earlier text is still shown\.$/);
+  await page.click('#tab-steps');
+  await settle(page);
+  const native = await open(path, '#head=3.1&lock=17.10&tab=steps&neuron=1');
+  const weights = (of) => of.evaluate(() => [...window.cephalo.state.steps.steps.find((s) => s.key === 'weights').values]);
+  assert.deepEqual(await weights(page), await weights(native));
+  await page.evaluate(() => { location.hash += '&neuron=1'; });
+  await settle(page);
+  assert.deepEqual(await page.locator('#sums dd').allTextContents(), await native.locator('#sums dd').allTextContents());
+});
+
+test('a link to a text that is too long shows the text of the page', async () => {
+  const page = await open(path, `#${new URLSearchParams({ text: tooLong, head: '2.3' })}`, { refused: true });
+  await page.waitForFunction(() => window.cephalo.state.run);
+  await settle(page);
+  assert.match(await text(page, '#banner'), /reads at once \(256\)\. The text of this page is shown instead\.$/);
+  assert.equal(await page.locator('.chip[data-n]').count(), 18);
+  assert.equal(await text(page, '#headline'), 'Looks at the token before');
+  assert.equal(await page.inputValue('#text'), tooLong);
+  await page.fill('#text', 'The cat sat');
+  await page.waitForFunction(() => !window.cephalo.state.error);
+  await settle(page);
+  assert.equal(await page.locator('#banner').count(), 0);
 });

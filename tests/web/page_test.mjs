@@ -377,7 +377,7 @@ test('21: the footer says which model; errors are plain words; untrained weights
   await page.fill('#text', 'word '.repeat(300));
   await page.waitForFunction(() => window.cephalo.state.error);
   await settle(page);
-  assert.match(await text(page, '#banner'), /^\d+ tokens are more than cephalo-small reads at once \(256\)\.$/);
+  assert.match(await text(page, '#banner'), /^\d+ tokens are more than cephalo-small reads at once \(256\)\. The earlier text is still shown\.$/);
   assert.ok(await page.locator('.mx').isVisible());
   await page.fill('#text', 'short again');
   await page.waitForFunction(() => !window.cephalo.state.error);

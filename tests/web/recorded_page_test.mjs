@@ -249,7 +249,7 @@ test('14: a live page says how a longer text is shown', async () => {
   await page.fill('#text', ' cat'.repeat(600));
   await page.waitForFunction(() => window.cephalo.state.error);
   await settle(page);
-  assert.equal(await text(page, '#banner'), '601 tokens are more than a page shows while you type; cephalo page --recorded writes one of a long text.');
+  assert.equal(await text(page, '#banner'), '601 tokens are more than a page shows while you type; cephalo page --recorded writes one of a long text. The earlier text is still shown.');
   assert.ok(await page.locator('.mx').isVisible());
   await page.fill('#text', ' cat'.repeat(299));
   await page.waitForFunction(() => !window.cephalo.state.error);

@@ -39,6 +39,7 @@ let typedAt = 0;
 
 // The story head is chosen once, unless a link names one.
 let choosesHead = !headGiven;
+let fallsBack = true; // once
 let asked = 0;
 let askedSteps = '';
 let askedSecond = 0;
@@ -50,7 +51,7 @@ function answered(answer: Answer): void {
   } else if (answer.kind === 'error') {
     askedRow = null;
     askedPair = '';
-    if (answer.id === 0 || answer.id >= asked) store.update({ error: inPlainWords(answer.message) });
+    failed(answer.id, inPlainWords(answer.message));
   } else if (answer.kind === 'steps') {
     const { layer, head, steps } = answer;
     if (layer === store.state.layer && head === store.state.head) store.update({ steps: { layer, head, steps } });
@@ -79,8 +80,25 @@ function answered(answer: Answer): void {
     measured.arrayBytes = weights.byteLength + norms.byteLength + (pooled ? pooled.tiles.byteLength + pooled.last.byteLength + pooled.small.tiles.byteLength : 0);
     const chosen = choosesHead ? answer.run.opening : {};
     choosesHead = false;
-    store.update({ run: answer.run, error: null, steps: null, hover: null, ...chosen });
+    const error = answer.run.text === store.state.text ? null : store.state.error;
+    store.update({ run: answer.run, error, steps: null, hover: null, ...chosen });
     store.update(within(store.state));
+  }
+}
+
+// A text that cannot be run leaves the one before it on screen; a link to one has none before it, and
+// the page's own takes its place.
+function failed(id: number, message: string): void {
+  const s = store.state;
+  if (id !== 0 && id < asked) return;
+  if (id !== asked || (!s.run && (!fallsBack || s.text === data.text))) {
+    store.update({ error: message });
+  } else if (s.run) {
+    store.update({ error: `${message} The earlier text is still shown.` });
+  } else {
+    fallsBack = false;
+    store.update({ error: `${message} The text of this page is shown instead.` });
+    asked = client.ask({ kind: 'run', text: data.text });
   }
 }
 
@@ -123,7 +141,7 @@ function askForPair(s: State): void {
 
 function askForSteps(s: State): void {
   if (isRecorded(s)) return;
-  const wanted = s.run && s.sizes && !s.steps && !s.over && !s.error && (s.tab === 'steps' || s.neuron);
+  const wanted = s.run && s.sizes && !s.steps && !s.over && (s.tab === 'steps' || s.neuron);
   if (!wanted) return;
   const name = `${asked} ${s.layer} ${s.head}`;
   if (name === askedSteps) return;
