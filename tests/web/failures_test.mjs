@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { close, htmlOf, launch, measured, open, openRaw, rabbit, settle, text, writePage } from './browser.mjs';
+import { longModel } from './long_text.mjs';
 
 let path;
 before(async () => {
@@ -110,4 +111,13 @@ test('a link to a text that is too long shows the text of the page', async () =>
   await page.waitForFunction(() => !window.cephalo.state.error);
   await settle(page);
   assert.equal(await page.locator('#banner').count(), 0);
+});
+
+test('text B is as long as text A may be, and no longer', async () => {
+  const { model } = longModel();
+  const page = await open(writePage('The cat sat', '--model', model), '#head=0.0&tab=compare&b=The+cat');
+  await page.fill('#text-b', ' cat'.repeat(600));
+  await page.waitForSelector('#error-b');
+  assert.equal(await text(page, '#error-b'),
+               'Text B: 601 tokens are more than a page shows while you type; cephalo page --recorded writes one of a long text.');
 });

@@ -1,6 +1,7 @@
 // Passes beside the one that is shown: a second text, the draws of the probe. They wait until no
 // text is being typed, and give way to one between two layers.
 import type { Head, Metrics, Run, Token } from '../types.ts';
+import { tokensToRun } from './limit.ts';
 import type { Engine } from './module.ts';
 
 export interface Probe {
@@ -82,7 +83,7 @@ export class Beside {
   private async second(engine: Engine, request: BesideRequest & { kind: 'second' },
                        givesWay: () => boolean): Promise<boolean> {
     const begun = performance.now();
-    const tokens = engine.tokenize(request.text);
+    const tokens = tokensToRun(engine, request.text);
     if (!(await this.pass(engine, tokens.map((token) => token.id), givesWay))) return false;
     const run = engine.beside(() => this.read(engine, request.text, tokens, begun));
     this.post({ kind: 'second', id: request.id, run, error: null }, [run.weights.buffer, run.norms.buffer]);

@@ -1,5 +1,6 @@
 import type { Run, Sizes, Step, Token } from '../types.ts';
 import { Beside, type BesideAnswer, type BesideRequest } from './beside.ts';
+import { tokensToRun } from './limit.ts';
 import { Engine, type ModelFiles } from './module.ts';
 import { RecordedHost, type RecordedAnswer, type RecordedRequest } from './recorded.ts';
 import { Switching, type SwitchingAnswer, type SwitchingRequest } from './switching.ts';
@@ -25,8 +26,6 @@ export type Answer =
 export type Post = (answer: Answer, transfer: Transferable[]) => void;
 
 const shownPredictions = 5;
-// As in cephalo/view/page_parts.h: 512 tokens in 4 layers of 8 heads
-const mostWeights = 2 ** 23;
 
 // Lets messages that came in the meantime be received.
 export function turn(): Promise<void> {
@@ -126,12 +125,7 @@ export class Host {
   // null: another text was asked for in the meantime
   private async run(engine: Engine, id: number, text: string): Promise<Run | null> {
     const begun = performance.now();
-    const tokens = engine.tokenize(text);
-    if (engine.sizes.num_layers * engine.sizes.num_heads * tokens.length ** 2 > mostWeights &&
-        tokens.length <= engine.sizes.context_length) {
-      throw new Error(`${tokens.length} tokens are more than a page shows while you type; ` +
-                      'cephalo page --recorded writes one of a long text');
-    }
+    const tokens = tokensToRun(engine, text);
     engine.start(tokens.map((token) => token.id));
     while (engine.advance() > 0) {
       await turn();
