@@ -121,3 +121,13 @@ test('text B is as long as text A may be, and no longer', async () => {
   assert.equal(await text(page, '#error-b'),
                'Text B: 601 tokens are more than a page shows while you type; cephalo page --recorded writes one of a long text.');
 });
+
+test('what is damaged is said in plain words, and files keep their names', async () => {
+  const part = (id, change) => changedPage((html) => html.replace(new RegExp(`(id="${id}">)([^<]*)`), (_, tag, data) => tag + change(data)));
+  const banner = async (each) => text(await open(each, '', { refused: true }), '#banner');
+  const half = (data) => data.slice(0, 4 * Math.floor(data.length / 8));
+  assert.equal(await banner(part('engine', half)), 'This page is damaged: its engine cannot be read.');
+  assert.equal(await banner(part('engine', (data) => `?${data}`)), 'This page is damaged: its part ‘engine’ cannot be read.');
+  assert.match(await banner(part('model-vocab', half)), /vocab\.json/);
+  assert.match(await banner(part('model-parameters', half)), /^cephalo-small\/model\.safetensors/);
+});

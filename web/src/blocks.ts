@@ -7,9 +7,17 @@ declare global {
   }
 }
 
+// Of the page's part with this name.
+export function fromBase64(text: string, part: string): Uint8Array {
+  try {
+    return Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : inPieces(text);
+  } catch {
+    throw new Error(`this page is damaged: its part ‘${part}’ cannot be read`);
+  }
+}
+
 // Where a browser has no fromBase64: in pieces, so that no string is longer than one may be.
-export function fromBase64(text: string): Uint8Array {
-  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+function inPieces(text: string): Uint8Array {
   const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;
   const out = new Uint8Array((text.length / 4) * 3 - padding);
   const piece = 1 << 16; // a multiple of four
@@ -29,7 +37,7 @@ export function blockText(id: string): string {
   return text;
 }
 
-export const block = (id: string): Uint8Array => fromBase64(blockText(id).trim());
+export const block = (id: string): Uint8Array => fromBase64(blockText(id).trim(), id);
 
 export function pageData(): PageData {
   const element = document.getElementById('page-data');

@@ -102,9 +102,10 @@ function failed(id: number, message: string): void {
   }
 }
 
+// A sentence; the name of a file at its beginning stays as it is.
 function inPlainWords(message: string): string {
-  const words = message.replace(/^page: /, '');
-  return words[0]!.toUpperCase() + words.slice(1) + (words.endsWith('.') ? '' : '.');
+  const words = message.replace(/^page: /, '').replace(/^[a-z]+(?![\w./-])/, (word) => word[0]!.toUpperCase() + word.slice(1));
+  return words + (words.endsWith('.') ? '' : '.');
 }
 
 const client = new Client(answered);

@@ -39,10 +39,20 @@ export function turn(): Promise<void> {
   });
 }
 
-export async function inflate(bytes: Uint8Array): Promise<ArrayBuffer> {
+async function inflate(bytes: Uint8Array): Promise<ArrayBuffer> {
   const stream = new Blob([bytes as BlobPart]).stream()
     .pipeThrough(new DecompressionStream('deflate-raw'));
   return new Response(stream).arrayBuffer();
+}
+
+export async function startEngine(deflated: Uint8Array): Promise<Engine> {
+  if (typeof WebAssembly === 'undefined') throw new Error('WebAssembly is switched off in this browser, and this page needs it');
+  try {
+    return await Engine.create(await inflate(deflated));
+  } catch (error) {
+    if (error instanceof RangeError) throw new Error('there is not enough memory for this page');
+    throw new Error('this page is damaged: its engine cannot be read');
+  }
 }
 
 // The engine behind messages: in a worker, or where there is none in the page itself. Of texts that
@@ -89,7 +99,7 @@ export class Host {
   }
 
   private async load(request: Request & { kind: 'load' }): Promise<void> {
-    const engine = await Engine.create(await inflate(request.engine));
+    const engine = await startEngine(request.engine);
     engine.load(request.files);
     if (request.probe) engine.probe(request.probe);
     this.engine = engine;

@@ -3,8 +3,8 @@ import { fromBase64 } from '../blocks.ts';
 import type { Block } from '../state.ts';
 import { shrunk } from '../tiles.ts';
 import type { Pair, Pooled, Recorded, Row, Run } from '../types.ts';
-import { inflate, turn, type Post } from './host.ts';
-import { Engine } from './module.ts';
+import { startEngine, turn, type Post } from './host.ts';
+import type { Engine } from './module.ts';
 
 // Which row: that of a token, or that of the strongest pair in a block.
 interface RowWish {
@@ -70,7 +70,7 @@ async function decoded(engine: Engine, base64: string): Promise<{ at: number; by
   const at = engine.recordingRoom(bytes);
   const piece = 1 << 20; // a multiple of four
   for (let from = 0, to = 0; from < text.length; from += piece) {
-    const part = fromBase64(text.slice(from, from + piece));
+    const part = fromBase64(text.slice(from, from + piece), 'recording');
     engine.memory(at + to, part.length).set(part);
     to += part.length;
     await turn();
@@ -112,7 +112,7 @@ export class RecordedHost {
   }
 
   private async load(request: RecordedRequest & { kind: 'recording' }): Promise<Loaded> {
-    const engine = await Engine.create(await inflate(request.engine));
+    const engine = await startEngine(request.engine);
     const { at, bytes } = await decoded(engine, request.data);
     engine.loadRecording(at, bytes);
     return { engine, file: new File(() => engine.memory(at, bytes)), recorded: request.recorded };
