@@ -131,3 +131,15 @@ test('what is damaged is said in plain words, and files keep their names', async
   assert.match(await banner(part('model-vocab', half)), /vocab\.json/);
   assert.match(await banner(part('model-parameters', half)), /^cephalo-small\/model\.safetensors/);
 });
+
+test('one token is not “1 tokens”, and a word after a space or a new line is not the rest of one', async () => {
+  const page = await open(path);
+  for (const [typed, count] of [['', '1 token'], ['Peter Rabbit\n', null], ['Once upon a ', null], ['The', '2 tokens']]) {
+    await page.fill('#text', typed);
+    await settle(page);
+    if (count) assert.match(await text(page, '#model'), new RegExp(` · ${count} · `));
+    const names = await page.locator('#next .rowb > span:first-child').allTextContents();
+    assert.equal(names.length, 5);
+    if (typed !== 'The') assert.deepEqual(names.filter((name) => name.startsWith('…')), [], JSON.stringify(typed));
+  }
+});

@@ -94,6 +94,10 @@ test('8: a window, in this head, its layer or all', async () => {
   await click(page, '#options [data-option=all]');
   assert.match(await text(page, '#what-if'), /^What if every head saw only the last 3 tokens\?/);
   await compare(page, all([0, 1, 2, 3], { keys: 3 }));
+  await page.fill('#window', '1');
+  await page.keyboard.press('Tab');
+  await settle(page);
+  assert.match(await text(page, '#what-if'), /^What if every head let each token see only itself\?/);
 });
 
 test('8: what if is large, as trained and the signed difference small, and the pointer is in all three', async () => {

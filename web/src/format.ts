@@ -1,6 +1,8 @@
 const minus = '−';
 const noBreak = '\u00a0';
 
+export const counted = (count: number, noun: string) => `${count} ${noun}${count === 1 ? '' : 's'}`;
+
 // Four significant digits, at most four decimals: 56.88, 0.4967, <0.0001
 export function number(value: number): string {
   if (value === 0) return '0';

@@ -102,7 +102,7 @@ function subject(s: State, indices: number[]): string {
 export function questions(s: State): { subject: string; what: string }[] {
   const w = s.switches;
   const [bent, off] = [bentIndices(s), offIndices(s)];
-  const tokens = w.window === 1 ? 'saw only itself' : `saw only the last ${w.window} tokens`;
+  const tokens = w.window === 1 ? 'let each token see only itself' : `saw only the last ${w.window} tokens`;
   const what = [!w.scaled && `did not divide by √${s.sizes!.head_dim}`, w.mask === 'none' && 'could see the future',
                 w.mask === 'window' && tokens, w.temperature !== 1 && `had temperature ${w.temperature}`]
     .filter(Boolean).join(' and ');

@@ -41,13 +41,15 @@ export function nameOf(token: Token, place: number): string {
   return isPunctuation(text) && textOf(token.piece) !== beginning ? `“${text}”` : text;
 }
 
-// A token that may come next: one that continues a word says so.
-export function nextName(token: Token): string {
+// A token that may come after these: one that continues a word says so.
+export function nextName(token: Token, tokens: Token[]): string {
   const text = textOf(token.piece);
   if (text === beginning) return 'end of text';
   const trimmed = chipText(token, 1);
   if (isPunctuation(trimmed)) return `“${trimmed}”`;
-  return /^\s/.test(text) ? trimmed : `…${trimmed}`;
+  const last = textOf(tokens[tokens.length - 1]!.piece);
+  const continues = last !== beginning && !/\s$/.test(last) && !/^\s/.test(text);
+  return continues ? `…${trimmed}` : trimmed;
 }
 
 // Does a token begin a word? Pieces of one word touch.

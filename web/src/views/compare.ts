@@ -3,7 +3,7 @@ import type { Actions } from '../actions.ts';
 import { signColour, weightColour } from '../colour.ts';
 import { divergence } from '../divergence.ts';
 import { h, type Node_ } from '../dom.ts';
-import { number } from '../format.ts';
+import { counted, number } from '../format.ts';
 import { choice, headIndex, headWeights, shownWeights, valueWeighted } from '../select.ts';
 import { isDark, isPhone, isPooled, isRecorded, type State } from '../state.ts';
 import { nameOf } from '../tokens.ts';
@@ -141,7 +141,7 @@ export function compare(s: State, a: Actions): Node_[] {
     alike ? difference(s, a, [one, other], cell) : unlike(s, a, one, cell),
     h('div', { class: alike ? 'st' : 'st unlike' }, alike ? map(one) : null, map(other),
       alike ? null
-        : h('div', null, h('p', { id: 'unlike' }, `A has ${one.run.tokens.length} tokens, B ${other.run.tokens.length}: their cells do not face each ` +
+        : h('div', null, h('p', { id: 'unlike' }, `A has ${counted(one.run.tokens.length, 'token')}, B ${other.run.tokens.length}: their cells do not face each ` +
             'other, so there is no difference map and no divergence. Means over rows can be compared:'),
             s.over ? null : means(s, other))))];
 }

@@ -116,7 +116,7 @@ function keyLine(s: State): Node_ {
   }
   const all = s.run!.heads.length;
   const done = effectsOf(s).changes.filter((each) => each !== undefined).length;
-  return h('div', { class: 'keyline', id: 'effects' }, h('span', null, `Change of ln P(${quoted(next)}) when this head is off. `,
+  return h('div', { class: 'keyline', id: 'effects' }, h('span', null, `Change of ln P(${quoted(s, next)}) when this head is off. `,
     done < all ? h('span', { role: 'status' }, `${done} of ${all} heads…`)
                : [h('b', { class: 'neg' }, 'Blue'), ': it helped.']));
 }

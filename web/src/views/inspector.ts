@@ -157,7 +157,7 @@ function next(s: State): Node_ {
   const shown = isOpen(s) ? 3 : s.whatIf && !isPhone(s) ? 4 : 5;
   return h('div', { class: 'blk' }, h('h2', { class: 'sec' }, 'Next token', differs && [h('span', { class: 'grow' }), h('span', { class: 'mark' }, 'mark: as trained')]),
     h('div', { class: 'rows', id: 'next' }, rows.slice(0, shown).map((p) =>
-      h('div', { class: 'rowb' }, h('span', null, nextName(p)),
+      h('div', { class: 'rowb' }, h('span', null, nextName(p, s.run!.tokens)),
         h('span', { class: 'tr', 'aria-hidden': 'true' },
           h('i', { class: differs ? 'differs' : 'plain', style: { width: `${p.probability * 100}%` } }),
           p.trained !== null && h('s', { style: { width: `${p.trained * 100}%` } })),

@@ -48,7 +48,7 @@ function nextChip(s: State): Node_ | null {
   const next = (switched ?? s.run!).predictions[0];
   if (!next) return null;
   return h('span', { class: switched ? 'chip next differs' : 'chip next', title: `The model’s next token, id ${next.id}` },
-           h('b', null, nextName(next)), h('i', null, `${percent(next.probability)} next`));
+           h('b', null, nextName(next, s.run!.tokens)), h('i', null, `${percent(next.probability)} next`));
 }
 
 // Arcs only where all chips stand in one line.

@@ -11,8 +11,8 @@ import type { OffMeans, Prediction, Token } from '../types.ts';
 import { signed } from './whatif_maps.ts';
 
 // Without the quotes that punctuation has already.
-export const quoted = (token: Token) => {
-  const name = nextName(token);
+export const quoted = (s: State, token: Token) => {
+  const name = nextName(token, s.run!.tokens);
   return name.startsWith('“') ? name : `“${name}”`;
 };
 
@@ -23,7 +23,7 @@ export function effectLine(s: State): Node_ {
   if (!next || s.over || !canSwitch(s)) return h('p', { class: 'sub', id: 'effect' });
   const means = { zero: 'Without it', mean: 'With its mean instead', even: 'With an even look instead' }[s.switches.offMeans];
   if (change === undefined) return h('p', { class: 'sub', id: 'effect' }, `${means}: …`);
-  return h('p', { class: 'sub', id: 'effect' }, `${means}: ln P(${quoted(next)}) `, h('b', { title: String(change) }, changed(change)),
+  return h('p', { class: 'sub', id: 'effect' }, `${means}: ln P(${quoted(s, next)}) `, h('b', { title: String(change) }, changed(change)),
            ` (${percent1(next.probability)} → ${percent1(next.probability * Math.exp(change))})`);
 }
 
@@ -34,9 +34,9 @@ function answer(s: State): Node_ | null {
   const [before, now] = [s.run!.predictions[0], found?.trained[0]];
   if (!before || !now || !found) return null;
   const other = found.predictions[0]!;
-  return h('span', { class: 'answer' }, ` ${quoted(before)} ${percent1(before.probability)} → `,
+  return h('span', { class: 'answer' }, ` ${quoted(s, before)} ${percent1(before.probability)} → `,
            h('b', { title: String(now.probability) }, percent1(now.probability)),
-           other.id !== before.id && `, now ${quoted(other)} ${percent1(other.probability)}`);
+           other.id !== before.id && `, now ${quoted(s, other)} ${percent1(other.probability)}`);
 }
 
 // The question and its answer, and the one way back.
