@@ -100,6 +100,27 @@ test('8: a window, in this head, its layer or all', async () => {
   assert.match(await text(page, '#what-if'), /^What if every head let each token see only itself\?/);
 });
 
+test('8: a switch stays with the heads that it was for', async () => {
+  const page = await open(path, '#head=1.6');
+  await click(page, '#no-scaling');
+  await click(page, '.hc[data-head="25"]');
+  await click(page, '#more');
+  await click(page, '#options [data-option=causal]');
+  assert.match(await text(page, '#what-if'), /^What if layer 1 head 6 did not divide by √32\?/);
+  assert.deepEqual((await state(page)).switches.heads, ['1.6'], 'causal already: nothing was asked');
+  await click(page, '#no-mask');
+  assert.match(await text(page, '#what-if'), /^What if this head could see the future\?/);
+  assert.deepEqual((await state(page)).switches.heads, ['3.1'], 'a new question, of this head alone');
+  await compare(page, [bent(3, 1, { keys: -1 })]);
+  await page.goBack();
+  await settle(page);
+  assert.deepEqual((await state(page)).switches.heads, ['1.6']);
+  const two = await open(path, '#head=1.6&if=unscaled&in=1.6_3.1');
+  await click(two, '#no-scaling');
+  assert.deepEqual((await state(two)).switches.heads, ['3.1'], 'the other keeps its switch');
+  assert.match(await text(two, '#what-if'), /^What if layer 3 head 1 did not divide by √32\?/);
+});
+
 test('8: what if is large, as trained and the signed difference small, and the pointer is in all three', async () => {
   const page = await open(path, '#head=2.3&if=t10&in=2.3');
   const { plain, trained } = await compare(page, [bent(2, 3, { temperature: 10 })]);

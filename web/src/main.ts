@@ -239,7 +239,7 @@ function remember(s: State): void {
   const chose = before !== null && (s.layer !== before.layer || s.head !== before.head || s.over !== before.over ||
     s.compared.with !== before.compared.with || s.compared.place !== before.compared.place ||
     s.tab !== before.tab || s.step !== before.step || (s.lock === null) !== (before.lock === null) || s.grid !== before.grid ||
-    s.switches.heads.length !== before.switches.heads.length || s.switches.off !== before.switches.off);
+    String(s.switches.heads) !== String(before.switches.heads) || s.switches.off !== before.switches.off);
   try {
     if (chose && s.text === before.text) history.pushState(null, '', hash);
     else history.replaceState(null, '', hash);

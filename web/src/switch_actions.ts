@@ -1,4 +1,4 @@
-// What a person can switch. Every switch is for the heads of the scope, beside those that have it.
+// What a person can switch. How heads attend is switched for those of the scope alone; any number can be off.
 import type { State, Store } from './state.ts';
 import { bentIndices, indicesOf, namesOf, noSwitches, offIndices, scopeIndices, type Mask, type Scope,
          type Switches } from './switches.ts';
@@ -6,15 +6,30 @@ import type { OffMeans } from './types.ts';
 
 export const temperatures = { least: 0.1, most: 10 };
 
+type Bend = Pick<Switches, 'scaled' | 'mask' | 'window' | 'temperature'>;
+
+const bendOf = ({ scaled, mask, window, temperature }: Switches): Bend => ({ scaled, mask, window, temperature });
+const asTrained = bendOf(noSwitches);
+const same = (a: Bend, b: Bend) =>
+  a.scaled === b.scaled && a.mask === b.mask && a.window === b.window && a.temperature === b.temperature;
+
 export function switchActions(store: Store) {
   const state = (): State => store.state;
 
-  function bend(change: Partial<Switches>): void {
+  // Changes what is shown for the scope. There is one set of switches, so a new one is for the scope
+  // alone: no other head gets what it was not asked for. Taking one off leaves other heads as they are.
+  function bend(change: Partial<Bend>): void {
     const s = state();
-    const switches = { ...s.switches, ...change };
-    const plain = switches.scaled && switches.mask === 'causal' && switches.temperature === 1;
-    const heads = plain ? [] : namesOf([...bentIndices(s), ...scopeIndices(s)], s.sizes!);
-    store.update({ switches: { ...switches, heads } });
+    const [bent, scope] = [bentIndices(s), scopeIndices(s)];
+    const shown = scope.every((index) => bent.includes(index)) ? bendOf(s.switches) : { ...asTrained, window: s.switches.window };
+    const wanted = { ...shown, ...change };
+    if (same(wanted, shown)) return;
+    if (same({ ...wanted, window: asTrained.window }, asTrained)) {
+      const others = bent.filter((index) => !scope.includes(index));
+      const rest = others.length > 0 ? bendOf(s.switches) : wanted;
+      return store.update({ switches: { ...s.switches, ...rest, heads: namesOf(others, s.sizes!) } });
+    }
+    store.update({ switches: { ...s.switches, ...wanted, heads: namesOf(scope, s.sizes!) } });
   }
 
   return {
