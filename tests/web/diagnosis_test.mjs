@@ -124,6 +124,41 @@ test('12: weighed by value, numbers are those of look --value-weighted', async (
   assert.equal((await state(page)).byValue, true);
 });
 
+test('12: under a switch, heads that it leaves as they were are still weighed by value, and the others say so', async () => {
+  const rowsOf = (head, ...flags) => look(rabbit, '--layer', '3', '--head', String(head), ...flags).heads.find((each) => each.weights).weights;
+  const shown = (page) => page.locator('#keys .rowb').evaluateAll((all) => all.map((row) => [Number(row.dataset.key), Number(row.querySelector('.v').title)]));
+  const [weighed, plain] = [rowsOf(0, '--value-weighted'), rowsOf(1)];
+  for (const how of ['off=3.1', 'if=unscaled&in=3.1']) {
+    const page = await open(path, `#head=3.0&by=value&${how}`);
+    for (const [key, value] of await shown(page)) near(value, weighed[17][key]);
+    assert.equal(await text(page, '#by-value'), 'by value');
+    await page.keyboard.press(']');
+    await settle(page);
+    assert.equal(await text(page, '#by-value'), 'not by value', how);
+    if (how === 'off=3.1') for (const [key, value] of await shown(page)) near(value, plain[17][key]);
+    else assert.ok((await shown(page)).some(([key, value]) => Math.abs(value - plain[17][key]) > 0.01));
+    await page.click('#tab-lines');
+    await settle(page);
+    assert.equal(await text(page, '#by-value'), 'not by value', `${how}, lines`);
+  }
+  const later = await open(path, '#head=3.0&by=value&if=nomask&in=1.6');
+  assert.equal(await text(later, '#by-value'), 'not by value');
+});
+
+test('12: weighed by value, where a number comes from still begins with softmax', async () => {
+  const page = await open(path, '#head=3.0&by=value&neuron=1&lock=17.10');
+  const rowsOf = (...flags) => look(rabbit, '--layer', '3', '--head', '0', ...flags).heads.find((head) => head.weights).weights[17];
+  const [plain, weighed] = [rowsOf(), rowsOf('--value-weighted')];
+  assert.ok(Math.abs(plain[10] - weighed[10]) > 0.01, 'values matter here');
+  const [, , softmax, valued] = await page.locator('#sums dd').allTextContents();
+  near(Number(softmax), plain[10], 1e-4);
+  near(Number(valued), weighed[10], 1e-4);
+  const rank = 1 + plain.filter((weight) => weight > plain[10]).length;
+  assert.match(await text(page, '#sums'), new RegExp(`after softmax, rank ${rank} of 18.*by value`));
+  assert.equal(await text(page, '#neuron'), `Where ${valued} comes from`);
+  assert.ok((await page.locator('#next').boundingBox()).y < 800);
+});
+
 test('12: where a head rests on the first token, a sentence says why', async () => {
   const page = await open(path, '#head=0.4');
   assert.equal(await text(page, '#headline'), 'Rests on the first token');

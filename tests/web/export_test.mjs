@@ -71,6 +71,22 @@ test('15: numbers of the shown head, as CSV and .npy', async () => {
   assert.deepEqual(page.seen.complaints, []);
 });
 
+test('15: a file is named after what is in it', async () => {
+  const names = { '#head=3.0&by=value': 'layer-3-head-0-by-value', '#head=3.1&off=3.1': 'layer-3-head-1-what-if',
+                  '#head=3.1&by=value&if=unscaled&in=3.1': 'layer-3-head-1-what-if',
+                  '#head=3.mean&by=value&if=t3&in=1': 'layer-3-mean-what-if',
+                  '#head=3.1&tab=compare&if=unscaled&in=3.1': 'layer-3-head-1' };
+  for (const [hash, name] of Object.entries(names)) {
+    const page = await open(path, hash);
+    const csv = await save(page, 'csv');
+    assert.equal(csv.name, `${name}.csv`, hash);
+    const svg = (await save(page, 'svg')).bytes.toString();
+    assert.equal(svg.includes('under what-if switches'), name.endsWith('what-if'), hash);
+    assert.equal(svg.includes('weighed by value'), name.endsWith('by-value'), hash);
+    if (name === 'layer-3-head-1') checkCsv(csv.bytes.toString(), weightsOf(3, 1));
+  }
+});
+
 test('15: SVG with real text and hatching, PNG in three sizes', async () => {
   const page = await open(path, '#head=3.1&theme=dark');
   const svg = (await save(page, 'svg')).bytes.toString();

@@ -2,14 +2,14 @@
 import { image } from './canvas.ts';
 import { css, textOn, weightColour, type Rgb } from './colour.ts';
 import { short } from './format.ts';
-import { sees, shareOf, shownWeights, visible } from './select.ts';
+import { isByValue, sees, shareOf, shownWeights, switchedRun, visible } from './select.ts';
 import { isDark, type State } from './state.ts';
-import { isSwitched } from './switches.ts';
 import { nameOf, textOf } from './tokens.ts';
 import { sayHead } from './words.ts';
 
+// Says what is in the file, which may be less than what was asked for.
 export const fileName = (s: State, ending: string) =>
-  `layer-${s.layer}-${s.over ?? `head-${s.head}`}${s.byValue ? '-by-value' : ''}.${ending}`;
+  `layer-${s.layer}-${s.over ?? `head-${s.head}`}${isByValue(s) ? '-by-value' : ''}${switchedRun(s) ? '-what-if' : ''}.${ending}`;
 
 const quoted = (text: string) => `"${text.replaceAll('"', '""')}"`;
 // Nine significant digits tell any two float32 apart.
@@ -136,8 +136,8 @@ export function svg(s: State): string {
   const colour = (w: number, i: number) => weightColour(share(w, i), dark);
   const text = (x: number, y: number, words: string, more = '') => `<text x="${x}" y="${y}" ${more}>${xml(words)}</text>`;
   const { headline, sentence } = sayHead(s);
-  const asked = isSwitched(s) ? ', under what-if switches' : '';
-  const named = `layer ${s.layer} ${s.over ? `${s.over} of its heads` : `head ${s.head}`}${s.byValue ? ', weighed by value' : ''}${asked}`;
+  const asked = switchedRun(s) ? ', under what-if switches' : '';
+  const named = `layer ${s.layer} ${s.over ? `${s.over} of its heads` : `head ${s.head}`}${isByValue(s) ? ', weighed by value' : ''}${asked}`;
   const scale = { fixed: '', row: ', of each row’s largest', log: ', logarithmic' }[s.scale];
   const below = p.top + p.side + 28;
   const bar = Array.from({ length: 48 }, (_, n) =>

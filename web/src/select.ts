@@ -111,9 +111,21 @@ export function sees(s: State, query: number, key: number): boolean {
   return key >= first && key < end;
 }
 
+// Are the shown weights weighed by value? The norms are those of the trained model, so not where a
+// head sees something else, nor where what it passes on is off.
+export function isByValue(s: State): boolean {
+  return s.byValue && !isPooled(s) && !isChanged(s) &&
+    !switchedRun(s)?.heads.some((head) => head.off !== null && head.layer === s.layer && (s.over !== null || head.head === s.head));
+}
+
 // What the centre shows: [tokens, tokens]
 export function shownWeights(s: State): Float32Array {
-  return switchedWeights(s) ?? trainedWeights(s);
+  return isByValue(s) ? trainedWeights(s) : plainWeights(s);
+}
+
+// The same without values: what softmax gave.
+export function plainWeights(s: State): Float32Array {
+  return switchedWeights(s) ?? trainedWeights({ ...s, byValue: false });
 }
 
 export function trainedWeights(s: State): Float32Array {
@@ -186,9 +198,14 @@ export function rowOf(s: State, query: number): Float32Array {
   return shownWeights(s).subarray(query * count, (query + 1) * count);
 }
 
+// The same without values.
+export function plainRow(s: State, query: number): Float32Array {
+  const count = s.run!.tokens.length;
+  return isByValue(s) ? plainWeights(s).subarray(query * count, (query + 1) * count) : rowOf(s, query);
+}
+
 // Keys that a token sees, the one with most weight first.
-export function ranked(s: State, query: number): number[] {
-  const row = rowOf(s, query);
+export function ranked(s: State, query: number, row = rowOf(s, query)): number[] {
   const { first, end } = visible(s, query);
   return Array.from({ length: end - first }, (_, n) => first + n).sort((a, b) => row[b]! - row[a]! || a - b);
 }

@@ -4,7 +4,7 @@ import { context } from '../canvas.ts';
 import { css, signColour, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { score } from '../format.ts';
-import { chosenHead, counts, isChanged, isOff, shareOf, shownWeights, spread } from '../select.ts';
+import { chosenHead, counts, isByValue, isChanged, isOff, shareOf, shownWeights, spread } from '../select.ts';
 import { isDark, isPhone, isPooled, isRecorded, type State, type Tab } from '../state.ts';
 import { poolingOf } from '../tiles.ts';
 import { letter, sayHead } from '../words.ts';
@@ -127,7 +127,7 @@ function legend(s: State): Node_ {
     h('span', { class: 'grow' }),
     s.tab !== 'lines' && [h('span', null, signed ? '−' : '0'), scaleBar(s, signed ? 'sign' : 'weight', both), h('span', null, signed ? '+' : '1'),
       s.tab === 'matrix' && named && h('span', null, named)],
-    s.byValue && (both || isOff(s)) && h('span', null, 'not by value'),
+    s.byValue && ['matrix', 'lines'].includes(s.tab) && h('span', { id: 'by-value' }, isByValue(s) ? 'by value' : 'not by value'),
     both && [h('span', { class: 'second' }, '−1'), scaleBar(s, 'sign', true), h('span', null, '+1')],
     s.tab !== 'lines' && !strips && key !== 'scores' && [h('span', { class: 'hx', 'aria-hidden': 'true' }), h('span', null, 'hidden')]);
 }

@@ -4,7 +4,7 @@ import { drawRows } from '../canvas.ts';
 import { barColour, css, signColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { number, percent1 } from '../format.ts';
-import { choice, headIndex, isOff, ranked, rowOf, spread, switchedRun, visible } from '../select.ts';
+import { choice, headIndex, isByValue, isOff, plainRow, ranked, rowOf, spread, switchedRun, visible } from '../select.ts';
 import { isDark, isFull, isPhone, isRecorded, type State } from '../state.ts';
 import { chipText, nameOf, nextName, textOf } from '../tokens.ts';
 import { icon } from './icons.ts';
@@ -133,13 +133,13 @@ const dot = (q: Float32Array, k: Float32Array) => q.reduce((sum, v, n) => sum + 
 // From q and k to the weight; raw: their product.
 function workedOut(s: State, q: Float32Array, k: Float32Array, raw: number): Node_[] {
   const { query, key } = choice(s);
-  const weight = rowOf(s, query)[key]!;
+  const row = plainRow(s, query);
   const products = q.map((v, n) => v * k[n]!);
   const how = switchedHere(s);
   const scaled = raw / (how.scaled ? Math.sqrt(s.sizes!.head_dim) : 1) / how.temperature;
   const divided = [how.scaled && `÷ √${s.sizes!.head_dim}`, how.temperature !== 1 && `÷ ${how.temperature}`].filter(Boolean).join(' ');
   const order = [...products.keys()].sort((x, y) => Math.abs(products[y]!) - Math.abs(products[x]!));
-  const rank = ranked(s, query).indexOf(key) + 1;
+  const rank = ranked(s, query, row).indexOf(key) + 1;
   return [
     h('div', { class: 'nr' }, strip(s, 'q', q, 'q'), strip(s, 'k', k, 'k'), strip(s, 'q × k', products, '')),
     h('div', { class: 'dims', tabindex: 0, role: 'region', 'aria-label': 'Every dimension' },
@@ -148,7 +148,8 @@ function workedOut(s: State, q: Float32Array, k: Float32Array, raw: number): Nod
     h('dl', { class: 'kv', id: 'sums' },
       h('dt', null, 'sum of q × k'), h('dd', null, number(raw)),
       h('dt', null, divided || 'not scaled'), h('dd', null, number(scaled)),
-      h('dt', null, `after softmax, rank ${rank} of ${visibleCount(s, query)}`), h('dd', null, h('b', null, number(weight)))),
+      h('dt', null, `after softmax, rank ${rank} of ${visibleCount(s, query)}`), h('dd', null, h('b', null, number(row[key]!))),
+      isByValue(s) && [h('dt', null, 'by value'), h('dd', { id: 'valued' }, number(rowOf(s, query)[key]!))]),
   ];
 }
 
