@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { close, htmlOf, launch, look, measured, open, openRaw, rabbit, rendererBytes, settle, state, text, within, writePage } from './browser.mjs';
 import { require } from './bundle.mjs';
-import { longModel, nativeWeights, writeLongPage } from './long_text.mjs';
+import { longModel, longText, nativeWeights, writeLongPage } from './long_text.mjs';
 
 let path;
 let short;
@@ -184,6 +184,68 @@ test('14: above --max-size the page says what it keeps', async () => {
   await partly.evaluate(() => { location.hash = '#head=2.3&lock=1000'; });
   await settle(partly);
   assert.doesNotMatch(await text(partly, '.sum'), /were kept/);
+});
+
+// 66 tokens, of which two heads are in full: maps are as fine as the text, so it is not its length that matters.
+const words66 = longText(66);
+const writePartly = (...heads) => writePage(words66, '--recorded', '--max-size', '1.1MB', '--heads', heads.join(','));
+
+test('14: a weight that was not kept is called so, and has no rank, no bar and no line', async () => {
+  const page = await open(writePartly('L3H1', 'L0H4'), '#head=1.2&lock=60.1');
+  const native = look(words66, '--layer', '1', '--head', '2').heads.find((head) => head.weights).weights[60];
+  const order = [...native.keys()].sort((a, b) => native[b] - native[a]);
+  const hidden = order[order.length - 1];
+  await page.evaluate((key) => { location.hash = `#head=1.2&lock=60.${key}`; }, hidden);
+  await settle(page);
+  assert.equal(await text(page, '#keys .rowb.on .v'), 'not kept');
+  assert.equal(await page.locator('#keys .rowb.on .tr i').count(), 0);
+  assert.match(await text(page, '#live'), /looks at '.*', not kept$/);
+  assert.match(await text(page, `#cell-${hidden}`), /not kept$/);
+  const numbers = await page.locator('#keys .v[title]').count();
+  assert.match(await text(page, '.sum'), new RegExp(`^It and ${60 - numbers} more share `));
+  assert.match(await text(page, '.sum'), / Of this head the map and the 8 strongest keys of every token were kept\.$/);
+  const shared = Number(/share ([\d.]+)\. /.exec(await text(page, '.sum'))[1]);
+  near(shared, order.slice(numbers).reduce((sum, j) => sum + native[j], 0), 1e-3);
+  await page.click('#tab-lines');
+  await settle(page);
+  assert.equal(await page.locator('#lines path').count(), 8);
+  const listed = await page.locator('#lines .lb:not(.on)').count();
+  assert.equal(listed, 8);
+  // Few tokens come before: all were kept, so nothing is missing.
+  await page.evaluate(() => { location.hash = '#head=1.2&lock=5'; });
+  await settle(page);
+  assert.match(await text(page, '.sum'), /Spread over [\d.]+ of 6\.$/);
+  assert.deepEqual(page.seen.complaints, []);
+});
+
+test('14: mean and maximum of a layer are there only where all of its heads were kept in full', async () => {
+  const page = await open(writePartly('L3H1', 'L0H4'), '#head=0.mean&lock=60.1');
+  const refuses = /^The mean and the maximum of a layer need all of its heads in full; this recording does not keep them\.$/;
+  assert.equal((await state(page)).over, null);
+  assert.match(await text(page, '#toast'), refuses);
+  assert.doesNotMatch(await page.evaluate(() => location.hash), /mean/);
+  await page.click('[data-layer="3"]', { force: true });
+  await settle(page);
+  assert.equal((await state(page)).over, null);
+  assert.match(await text(page, '#toast'), refuses);
+  assert.match(await page.getAttribute('[data-layer="3"]', 'title'), refuses);
+  const layer = Array.from({ length: 8 }, (_, head) => `L2H${head}`);
+  const full = await open(writePartly(...layer), '#head=2.mean&lock=60.1');
+  assert.equal((await state(full)).over, 'mean');
+  const of = look(words66, '--layer', '2').heads.filter((head) => head.weights).map((head) => head.weights[60][1]);
+  assert.equal(of.length, 8);
+  near(await full.locator('#keys .rowb.on .v').evaluate((v) => Number(v.title)), of.reduce((a, b) => a + b) / 8);
+});
+
+test('14: what a recording of a short text lacks is not blamed on its length', async () => {
+  const page = await open(writePartly('L3H1', 'L0H4'), '#head=1.2&tab=compare');
+  assert.equal(await text(page, '#no-compare'), 'This recording does not keep every head in full, so heads cannot be compared cell by cell.');
+  for (const menu of ['#export', '#display']) {
+    await page.click(menu);
+    assert.match(await text(page, '.pop .note'), /^This recording does not keep every head in full, so /);
+  }
+  const longer = await open(path, '#head=1.2&tab=compare');
+  assert.match(await text(longer, '#no-compare'), /^This text is too long/);
 });
 
 test('14: a short recording shows every number of the live page', async () => {

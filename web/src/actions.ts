@@ -1,9 +1,9 @@
 // What a person can do. Views call these; each is one change of the state.
 import { choice, sees, visible } from './select.ts';
-import type { Block, Cell, State, Store, Tab } from './state.ts';
+import { isLayerFull, type Block, type Cell, type State, type Store, type Tab } from './state.ts';
 import { switchActions } from './switch_actions.ts';
 import type { Label } from './types.ts';
-import { labels } from './words.ts';
+import { labels, noLayer } from './words.ts';
 
 const sameBlock = (a: Block | undefined, b: Block) =>
   a !== undefined && a.queries[0] === b.queries[0] && a.keys[0] === b.keys[0] && a.keys[1] === b.keys[1];
@@ -35,6 +35,7 @@ export function makeActions(store: Store) {
     },
     overLayer(layer: number) {
       const s = state();
+      if (!isLayerFull(s, layer)) return store.update({ toast: noLayer });
       const same = s.over !== null && s.layer === layer;
       store.update({ layer, over: same ? null : 'mean', why: null, neuron: false,
                      tab: s.tab === 'steps' ? 'matrix' : s.tab });

@@ -14,6 +14,9 @@ export function number(value: number): string {
   return sign + size.toFixed(decimals);
 }
 
+// A weight; NaN: the recording left it out.
+export const weightText = (weight: number) => (Number.isNaN(weight) ? 'not kept' : number(weight));
+
 export const percent = (share: number) =>
   `${(share * 100).toFixed(share >= 0.0995 ? 0 : 1)}${noBreak}%`;
 export const percent1 = (share: number) =>

@@ -1,8 +1,8 @@
 // A view as an address: everything that a link must bring back, in location.hash.
-import { isRecorded, type State, type Tab } from './state.ts';
+import { isLayerFull, isRecorded, type State, type Tab } from './state.ts';
 import { knownSwitches, switchesFrom, switchesTo } from './switches.ts';
 import type { Label } from './types.ts';
-import { labels } from './words.ts';
+import { labels, noLayer } from './words.ts';
 
 const tabs: Tab[] = ['matrix', 'lines', 'steps', 'compare'];
 
@@ -88,13 +88,15 @@ export function within(s: State): Partial<State> {
   const lock = s.lock && s.lock.query < count
     ? { query: s.lock.query, key: s.lock.key !== null && seen(s.lock.query, s.lock.key) ? s.lock.key : null }
     : null;
+  const layer = Math.min(s.layer, s.sizes.num_layers - 1);
   return {
     tab: s.over && s.tab === 'steps' ? 'matrix' : s.tab, // steps are of one head
     whatIf: s.whatIf && !s.neuron, // one fold at a time
     switches: knownSwitches(s.switches, s.sizes),
     compared: knownComparison(s),
-    layer: Math.min(s.layer, s.sizes.num_layers - 1),
+    layer,
     head: Math.min(s.head, s.sizes.num_heads - 1),
+    ...(s.over && !isLayerFull(s, layer) ? { over: null, toast: noLayer } : {}),
     lock,
     hover: null,
   };

@@ -262,7 +262,7 @@ let toastTimer = 0;
 store.subscribe((now, before) => {
   if (!now.toast || now.toast === before.toast) return;
   clearTimeout(toastTimer);
-  toastTimer = window.setTimeout(() => store.update({ toast: null }), 2200);
+  toastTimer = window.setTimeout(() => store.update({ toast: null }), Math.max(2200, 60 * now.toast.length));
 });
 
 // On paper: light, and as large as the sheet allows, whatever the window is.

@@ -148,7 +148,7 @@ export function choice(s: State): { query: number; key: number } {
   const { first, end } = visible(s, query);
   if (key !== null && key !== undefined && key >= first && key < end) return { query, key };
   let best = first;
-  for (let j = first + 1; j < end; ++j) if (row[j]! > row[best]!) best = j;
+  for (let j = first + 1; j < end; ++j) if (!(row[j]! <= row[best]!) && isKept(row, j)) best = j;
   return { query, key: best };
 }
 
@@ -204,10 +204,13 @@ export function plainRow(s: State, query: number): Float32Array {
   return isByValue(s) ? plainWeights(s).subarray(query * count, (query + 1) * count) : rowOf(s, query);
 }
 
-// Keys that a token sees, the one with most weight first.
+// A recording leaves weak keys of some heads out.
+export const isKept = (row: Float32Array, key: number) => !Number.isNaN(row[key]!);
+
+// Keys that a token sees and that were kept, the one with most weight first.
 export function ranked(s: State, query: number, row = rowOf(s, query)): number[] {
   const { first, end } = visible(s, query);
-  return Array.from({ length: end - first }, (_, n) => first + n).sort((a, b) => row[b]! - row[a]! || a - b);
+  return Array.from({ length: end - first }, (_, n) => first + n).filter((j) => isKept(row, j)).sort((a, b) => row[b]! - row[a]! || a - b);
 }
 
 // exp of the entropy of a row: over how many keys it is spread

@@ -104,6 +104,11 @@ export const isRecorded = (s: State) => s.data.recorded !== undefined;
 export const isPooled = (s: State) => s.run?.pooled !== undefined;
 // Is every weight of a head there, or only the strongest of each row?
 export const isFull = (s: State, index: number) => s.data.recorded?.full?.includes(index) ?? true;
+// Mean and maximum over the heads of a layer need every weight of each.
+export const isLayerFull = (s: State, layer: number) =>
+  Array.from({ length: s.sizes!.num_heads }, (_, head) => layer * s.sizes!.num_heads + head).every((index) => isFull(s, index));
+// Are the maps of a recording coarser than its weights? If not, they are there because heads were not kept in full.
+export const isCoarse = (s: State) => isPooled(s) && s.run!.pooled!.cells < s.run!.tokens.length;
 export const isPhone = (s: State) => s.windowWidth <= 900;
 
 type Listener = (state: State, before: State) => void;

@@ -17,6 +17,8 @@ export const does: Record<Label, string> = {
   diffuse: 'looks at everything equally',
 };
 
+export const noLayer = 'The mean and the maximum of a layer need all of its heads in full; this recording does not keep them.';
+
 export interface Saying {
   headline: string;
   sentence: string;

@@ -141,7 +141,8 @@ function makeRun(engine: Engine, file: File, recorded: Recorded, text: string, b
            ...(pooled ? { pooled } : {}) };
 }
 
-// Rows [first, first + rows) of a head; of one that was not kept in full the strongest keys alone.
+// Rows [first, first + rows) of a head; of one that was not kept in full the strongest keys alone,
+// NaN for the others that a token sees.
 function rowsOfHead({ engine, file, recorded }: Loaded, layer: number, head: number, first: number,
                     rows: number): Float32Array {
   const index = layer * recorded.sizes.num_heads + head;
@@ -151,6 +152,7 @@ function rowsOfHead({ engine, file, recorded }: Loaded, layer: number, head: num
   const top = file.floats(`layers.${layer}.top.${head}`);
   const out = new Float32Array(rows * count);
   for (let i = 0; i < rows; ++i) {
+    out.fill(NaN, i * count, i * count + first + i + 1);
     for (let n = 0; n < recorded.strongest; ++n) {
       const at = (first + i) * recorded.strongest + n;
       if (keys[at]! >= 0) out[i * count + keys[at]!] = top[at]!;

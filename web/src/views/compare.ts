@@ -5,7 +5,7 @@ import { divergence } from '../divergence.ts';
 import { h, type Node_ } from '../dom.ts';
 import { counted, number } from '../format.ts';
 import { choice, headIndex, headWeights, shownWeights, valueWeighted } from '../select.ts';
-import { isDark, isPhone, isPooled, isRecorded, type State } from '../state.ts';
+import { isCoarse, isDark, isPhone, isPooled, isRecorded, type State } from '../state.ts';
 import { nameOf } from '../tokens.ts';
 import type { Metrics, Run } from '../types.ts';
 import { cellSize, matrix } from './matrix.ts';
@@ -119,7 +119,10 @@ export const showsDifference = (s: State) =>
   s.compared.with === 'head' || s.compared.run?.tokens.length === s.run!.tokens.length;
 
 export function compare(s: State, a: Actions): Node_[] {
-  if (isPooled(s)) return [h('p', { class: 'note' }, 'This text is too long to be compared cell by cell.')];
+  if (isPooled(s)) {
+    return [h('p', { class: 'note', id: 'no-compare' }, isCoarse(s) ? 'This text is too long to be compared cell by cell.'
+      : 'This recording does not keep every head in full, so heads cannot be compared cell by cell.')];
+  }
   const one = sideA(s);
   const other = sideB(s);
   const { error } = s.compared;

@@ -5,7 +5,7 @@ import { css, signColour, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { score } from '../format.ts';
 import { chosenHead, counts, isByValue, isChanged, isOff, shareOf, shownWeights, spread } from '../select.ts';
-import { isDark, isPhone, isPooled, isRecorded, type State, type Tab } from '../state.ts';
+import { isCoarse, isDark, isPhone, isPooled, isRecorded, type State, type Tab } from '../state.ts';
 import { poolingOf } from '../tiles.ts';
 import { letter, sayHead } from '../words.ts';
 import { compare, showsDifference } from './compare.ts';
@@ -71,7 +71,8 @@ function popover(s: State, a: Actions): Node_ | null {
       option(!s.byValue, 'off', () => a.setByValue(false)), option(s.byValue, 'on', () => a.setByValue(true)))),
     !isPooled(s) && h('div', null, 'Spread of each row', h('span', { class: 'seg' },
       option(!s.spread, 'off', () => a.setSpread(false)), option(s.spread, 'on', () => a.setSpread(true)))),
-    h('p', { class: 'note' }, isPooled(s) ? 'Maps of a long text were made from the weights alone, so they cannot be weighed by value.'
+    h('p', { class: 'note' }, isCoarse(s) ? 'Maps of a long text were made from the weights alone, so they cannot be weighed by value.'
+      : isPooled(s) ? 'This recording does not keep every head in full, so its maps cannot be weighed by value.'
       : 'By value: a weight counts as much as it moves the output. Resting places fade. ' +
       'Spread: a bar as long as the row is even, and over how many tokens it goes.'));
 }

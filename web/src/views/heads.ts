@@ -5,12 +5,12 @@ import { css, signColour, textOn, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { score } from '../format.ts';
 import { thumbnailWeights } from '../select.ts';
-import { isDark, type State } from '../state.ts';
+import { isDark, isLayerFull, type State } from '../state.ts';
 import { effectsOf } from '../switch_asking.ts';
 import { bentIndices, canSwitch, isSwitched, offIndices } from '../switches.ts';
 import { drawTile, tileImage, tileOf } from '../tiles.ts';
 import type { Head, Run } from '../types.ts';
-import { does, labels, letter } from '../words.ts';
+import { does, labels, letter, noLayer } from '../words.ts';
 import { quoted } from './whatif.ts';
 
 interface Drawn {
@@ -85,8 +85,8 @@ function rows(s: State, a: Actions): Node_[] {
       h('span', { class: 'lh', role: 'rowheader' },
         h('button', { class: 'ly', 'aria-pressed': String(s.over !== null && s.layer === layer),
                       'aria-label': `Layer ${layer}: mean and maximum of its heads`,
-                      title: `layer ${layer}: mean and maximum of its heads`,
-                      'data-layer': layer, onclick: () => a.overLayer(layer) }, layer)),
+                      title: isLayerFull(s, layer) ? `layer ${layer}: mean and maximum of its heads` : noLayer,
+                      'aria-disabled': isLayerFull(s, layer) ? null : 'true', 'data-layer': layer, onclick: () => a.overLayer(layer) }, layer)),
       Array.from({ length: num_heads }, (_, n) => {
         const index = layer * num_heads + n;
         return cell(s, a, s.run!.heads[index]!, index);

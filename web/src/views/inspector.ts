@@ -3,8 +3,8 @@ import type { Actions } from '../actions.ts';
 import { drawRows } from '../canvas.ts';
 import { barColour, css, signColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
-import { number, percent1 } from '../format.ts';
-import { choice, headIndex, isByValue, isOff, plainRow, ranked, rowOf, spread, switchedRun, visible } from '../select.ts';
+import { number, percent1, weightText } from '../format.ts';
+import { choice, headIndex, isByValue, isKept, isOff, plainRow, ranked, rowOf, spread, switchedRun, visible } from '../select.ts';
 import { isDark, isFull, isPhone, isRecorded, type State } from '../state.ts';
 import { chipText, nameOf, nextName, textOf } from '../tokens.ts';
 import { icon } from './icons.ts';
@@ -22,7 +22,8 @@ export function spoken(s: State): string {
   const { query, key } = choice(s);
   const { tokens } = s.run;
   return `'${chipText(tokens[query]!, query)}' looks at '${chipText(tokens[key]!, key)}', ` +
-    `${number(rowOf(s, query)[key]!)}, rank ${ranked(s, query).indexOf(key) + 1} of ${visibleCount(s, query)}`;
+    (isKept(rowOf(s, query), key)
+      ? `${number(rowOf(s, query)[key]!)}, rank ${ranked(s, query).indexOf(key) + 1} of ${visibleCount(s, query)}` : 'not kept');
 }
 
 function visibleCount(s: State, query: number): number {
@@ -70,21 +71,23 @@ function keys(s: State, a: Actions): Node_[] {
   const row = rowOf(s, query);
   const order = ranked(s, query);
   const top = order.slice(0, (s.whatIf && !isPhone(s)) || isOpen(s) || isLow(s) ? 3 : 5);
-  if (!top.includes(key)) top[top.length - 1] = key;
-  const rest = order.filter((j) => !top.includes(j));
-  const full = s.over !== null || isFull(s, headIndex(s)) || query === s.run!.tokens.length - 1;
-  const shared = full ? rest.reduce((sum, j) => sum + row[j]!, 0) : Math.max(0, 1 - top.reduce((sum, j) => sum + row[j]!, 0));
+  if (!top.includes(key)) top[Math.max(0, top.length - 1)] = key;
+  const kept = top.filter((j) => isKept(row, j));
+  const more = visibleCount(s, query) - kept.length;
+  const full = order.length === visibleCount(s, query);
+  const shared = full ? order.filter((j) => !top.includes(j)).reduce((sum, j) => sum + row[j]!, 0)
+    : Math.max(0, 1 - kept.reduce((sum, j) => sum + row[j]!, 0));
   const bar = (j: number) => h('button', {
     class: j === key ? 'rowb on' : 'rowb', 'data-key': j,
     onclick: () => a.lock({ query, key: j }) },
     h('span', null, tokenName(s, j, '')),
     h('span', { class: 'tr', 'aria-hidden': 'true' },
-      h('i', { style: { width: `${row[j]! * 100}%`, background: css(barColour(row[j]!, isDark(s))) } })),
-    h('span', { class: 'v', title: String(row[j]!) }, number(row[j]!)));
+      isKept(row, j) && h('i', { style: { width: `${row[j]! * 100}%`, background: css(barColour(row[j]!, isDark(s))) } })),
+    h('span', { class: 'v', title: isKept(row, j) ? String(row[j]!) : null }, weightText(row[j]!)));
   const sums = s.over !== 'max' && !isOpen(s) && !(s.whatIf && !isPhone(s));
   return [
     h('div', { class: 'rows', id: 'keys' }, top.map(bar)),
-    h('p', { class: 'sum' }, sums && rest.length > 0 ? `${rest.length} more share ${number(shared)}. ` : '',
+    h('p', { class: 'sum' }, sums && more > 0 ? `${isKept(row, key) ? more : `It and ${more - 1}`} more share ${number(shared)}. ` : '',
       sums && full ? `Spread over ${spread(row).toFixed(1)} of ${visibleCount(s, query)}.`
       : full ? '' : `Of this head the map and the ${s.data.recorded!.strongest} strongest keys of every token were kept.`),
   ];

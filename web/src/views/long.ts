@@ -3,7 +3,7 @@ import type { Actions } from '../actions.ts';
 import { hatch } from '../canvas.ts';
 import { cividis, css, weightColour, type Rgb } from '../colour.ts';
 import { h, type Child, type Node_ } from '../dom.ts';
-import { number } from '../format.ts';
+import { number, weightText } from '../format.ts';
 import { choice, headIndex, ranked, rowOf } from '../select.ts';
 import { isDark, isPhone, type Block, type State } from '../state.ts';
 import { fadeOthers, tileImage, tileOf, tileOver, tokensOf } from '../tiles.ts';
@@ -102,7 +102,7 @@ function spokenRow(s: State): Node_ {
   const cells: Node_[] = [];
   for (let j = first; j <= Math.min(query, key + spokenAround); ++j) {
     cells.push(h('span', { role: 'gridcell', id: `cell-${j}`, 'aria-colindex': j + 1, 'aria-selected': String(j === key) },
-      `${nameOf(tokens[query]!, query)} → ${nameOf(tokens[j]!, j)} ${number(row[j]!)}`));
+      `${nameOf(tokens[query]!, query)} → ${nameOf(tokens[j]!, j)} ${weightText(row[j]!)}`));
   }
   return h('div', { class: 'sr', role: 'row', 'aria-rowindex': query + 1 }, cells);
 }

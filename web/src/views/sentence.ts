@@ -65,7 +65,7 @@ function drawArcs(svg: SVGSVGElement, s: State): void {
   if (!from || s.windowWidth <= 900 || Math.max(...tops) - Math.min(...tops) > 4) return;
   const row = rowOf(s, query);
   for (const [n, to] of places) {
-    if (n === query || row[n]! < arcFrom || !sees(s, query, n)) continue;
+    if (n === query || !(row[n]! >= arcFrom) || !sees(s, query, n)) continue;
     const [x0, x1] = [from.left + from.width / 2 - box.left, to.left + to.width / 2 - box.left];
     const y = from.top - box.top - 2;
     const height = 1.28 * Math.min(34, 10 + Math.abs(x0 - x1) * 0.07);
