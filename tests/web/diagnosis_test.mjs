@@ -143,6 +143,9 @@ test('12: under a switch, heads that it leaves as they were are still weighed by
   }
   const later = await open(path, '#head=3.0&by=value&if=nomask&in=1.6');
   assert.equal(await text(later, '#by-value'), 'not by value');
+  const crowded = await open(path, '#head=3.1&by=value&colour=row&if=unscaled&in=3.1');
+  const legend = await crowded.locator('#legend').evaluate((line) => [line.scrollWidth, line.clientWidth]);
+  assert.ok(legend[0] <= legend[1], String(legend));
 });
 
 test('12: weighed by value, where a number comes from still begins with softmax', async () => {
@@ -157,6 +160,9 @@ test('12: weighed by value, where a number comes from still begins with softmax'
   assert.match(await text(page, '#sums'), new RegExp(`after softmax, rank ${rank} of 18.*by value`));
   assert.equal(await text(page, '#neuron'), `Where ${valued} comes from`);
   assert.ok((await page.locator('#next').boundingBox()).y < 800);
+  const bottom = await page.locator('#valued').evaluate((line) => line.getBoundingClientRect().bottom);
+  const below = await page.locator('#no-scaling').evaluate((button) => button.closest('.blk').getBoundingClientRect().top);
+  assert.ok(bottom <= below, `${bottom} and ${below}`);
 });
 
 test('12: where a head rests on the first token, a sentence says why', async () => {

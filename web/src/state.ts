@@ -1,5 +1,6 @@
 import { noSwitches, type Switches } from './switches.ts';
-import type { Head, HeadSwitch, Label, OffMeans, PageData, Pair, Place, Row, Run, Sizes, Steps, Switched } from './types.ts';
+import { mostWeights, type Head, type HeadSwitch, type Label, type OffMeans, type PageData, type Pair, type Place, type Row, type Run,
+         type Sizes, type Steps, type Switched } from './types.ts';
 
 export type Tab = 'matrix' | 'lines' | 'steps' | 'compare';
 export type Scale = 'fixed' | 'row' | 'log';
@@ -107,8 +108,8 @@ export const isFull = (s: State, index: number) => s.data.recorded?.full?.includ
 // Mean and maximum over the heads of a layer need every weight of each.
 export const isLayerFull = (s: State, layer: number) =>
   Array.from({ length: s.sizes!.num_heads }, (_, head) => layer * s.sizes!.num_heads + head).every((index) => isFull(s, index));
-// Are the maps of a recording coarser than its weights? If not, they are there because heads were not kept in full.
-export const isCoarse = (s: State) => isPooled(s) && s.run!.pooled!.cells < s.run!.tokens.length;
+// Is a run pooled because of its length? If not, because not every head was kept in full.
+export const isTooLong = (s: State) => isPooled(s) && s.run!.heads.length * s.run!.tokens.length ** 2 > mostWeights;
 export const isPhone = (s: State) => s.windowWidth <= 900;
 
 type Listener = (state: State, before: State) => void;

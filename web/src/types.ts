@@ -66,6 +66,9 @@ export interface Run {
   pooled?: Pooled; // in place of weights, which are then empty: there are too many
 }
 
+// That a page has at once, as in cephalo/view/page_parts.h: 512 tokens in 4 layers of 8 heads. Above, maps are pooled.
+export const mostWeights = 2 ** 23;
+
 export interface Tiles {
   cells: number; // on each side
   tiles: Uint8Array; // [heads, cells · (cells + 1) / 2]: 255 · √(largest weight of the cell)

@@ -5,7 +5,7 @@ import { divergence } from '../divergence.ts';
 import { h, type Node_ } from '../dom.ts';
 import { counted, number } from '../format.ts';
 import { choice, headIndex, headWeights, shownWeights, valueWeighted } from '../select.ts';
-import { isCoarse, isDark, isPhone, isPooled, isRecorded, type State } from '../state.ts';
+import { isDark, isPhone, isPooled, isRecorded, isTooLong, type State } from '../state.ts';
 import { nameOf } from '../tokens.ts';
 import type { Metrics, Run } from '../types.ts';
 import { cellSize, matrix } from './matrix.ts';
@@ -120,7 +120,7 @@ export const showsDifference = (s: State) =>
 
 export function compare(s: State, a: Actions): Node_[] {
   if (isPooled(s)) {
-    return [h('p', { class: 'note', id: 'no-compare' }, isCoarse(s) ? 'This text is too long to be compared cell by cell.'
+    return [h('p', { class: 'note', id: 'no-compare' }, isTooLong(s) ? 'This text is too long to be compared cell by cell.'
       : 'This recording does not keep every head in full, so heads cannot be compared cell by cell.')];
   }
   const one = sideA(s);

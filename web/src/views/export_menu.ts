@@ -2,7 +2,7 @@
 import type { Actions } from '../actions.ts';
 import { h, type Node_ } from '../dom.ts';
 import { csv, download, fileName, npy, png, svg } from '../export.ts';
-import { isCoarse, isPooled, type State } from '../state.ts';
+import { isPooled, isTooLong, type State } from '../state.ts';
 
 async function savePng(s: State, a: Actions, scale: number): Promise<void> {
   try {
@@ -16,7 +16,7 @@ async function savePng(s: State, a: Actions, scale: number): Promise<void> {
 export function exportMenu(s: State, a: Actions): Node_ {
   if (isPooled(s)) {
     return h('div', { class: 'pop', role: 'group', 'aria-label': 'Export' },
-      h('p', { class: 'note' }, isCoarse(s) ? 'This text is too long for the page to export; cephalo look writes its weights.'
+      h('p', { class: 'note' }, isTooLong(s) ? 'This text is too long for the page to export; cephalo look writes its weights.'
         : 'This recording does not keep every head in full, so the page cannot export them; cephalo look writes every weight.'));
   }
   const save = (ending: string, type: string, make: (s: State) => BlobPart) =>

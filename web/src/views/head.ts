@@ -5,7 +5,7 @@ import { css, signColour, weightColour } from '../colour.ts';
 import { h, type Node_ } from '../dom.ts';
 import { score } from '../format.ts';
 import { chosenHead, counts, isByValue, isChanged, isOff, shareOf, shownWeights, spread } from '../select.ts';
-import { isCoarse, isDark, isPhone, isPooled, isRecorded, type State, type Tab } from '../state.ts';
+import { isDark, isPhone, isPooled, isRecorded, isTooLong, type State, type Tab } from '../state.ts';
 import { poolingOf } from '../tiles.ts';
 import { letter, sayHead } from '../words.ts';
 import { compare, showsDifference } from './compare.ts';
@@ -71,7 +71,7 @@ function popover(s: State, a: Actions): Node_ | null {
       option(!s.byValue, 'off', () => a.setByValue(false)), option(s.byValue, 'on', () => a.setByValue(true)))),
     !isPooled(s) && h('div', null, 'Spread of each row', h('span', { class: 'seg' },
       option(!s.spread, 'off', () => a.setSpread(false)), option(s.spread, 'on', () => a.setSpread(true)))),
-    h('p', { class: 'note' }, isCoarse(s) ? 'Maps of a long text were made from the weights alone, so they cannot be weighed by value.'
+    h('p', { class: 'note' }, isTooLong(s) ? 'Maps of a long text were made from the weights alone, so they cannot be weighed by value.'
       : isPooled(s) ? 'This recording does not keep every head in full, so its maps cannot be weighed by value.'
       : 'By value: a weight counts as much as it moves the output. Resting places fade. ' +
       'Spread: a bar as long as the row is even, and over how many tokens it goes.'));
@@ -124,7 +124,8 @@ function legend(s: State): Node_ {
   const signed = (s.tab === 'compare' && showsDifference(s)) || (s.tab === 'steps' && key !== 'weights');
   const both = s.tab === 'matrix' && isChanged(s) && !isOff(s);
   const named = { fixed: '', row: '(of the row’s largest)', log: '(log)' }[s.scale];
-  return h('div', { class: 'legend', id: 'legend' }, h('span', null, caption), s.tab === 'matrix' && pooled && h('span', { id: 'pooling' }, pooled),
+  const crowded = both && s.byValue && named !== ''; // the axes say it too
+  return h('div', { class: 'legend', id: 'legend' }, !crowded && h('span', null, caption), s.tab === 'matrix' && pooled && h('span', { id: 'pooling' }, pooled),
     h('span', { class: 'grow' }),
     s.tab !== 'lines' && [h('span', null, signed ? '−' : '0'), scaleBar(s, signed ? 'sign' : 'weight', both), h('span', null, signed ? '+' : '1'),
       s.tab === 'matrix' && named && h('span', null, named)],

@@ -70,7 +70,8 @@ function keys(s: State, a: Actions): Node_[] {
   const { query, key } = choice(s);
   const row = rowOf(s, query);
   const order = ranked(s, query);
-  const top = order.slice(0, (s.whatIf && !isPhone(s)) || isOpen(s) || isLow(s) ? 3 : 5);
+  const fewer = isOpen(s) && isByValue(s) ? 2 : 3; // one more line below
+  const top = order.slice(0, (s.whatIf && !isPhone(s)) || isOpen(s) || isLow(s) ? fewer : 5);
   if (!top.includes(key)) top[Math.max(0, top.length - 1)] = key;
   const kept = top.filter((j) => isKept(row, j));
   const more = visibleCount(s, query) - kept.length;
