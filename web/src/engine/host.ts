@@ -1,4 +1,4 @@
-import { mostWeights, type Run, type Sizes, type Step, type Token } from '../types.ts';
+import type { Run, Sizes, Step, Token } from '../types.ts';
 import { Beside, type BesideAnswer, type BesideRequest } from './beside.ts';
 import { tokensToRun } from './limit.ts';
 import { Engine, type ModelFiles } from './module.ts';

@@ -1,8 +1,5 @@
-import type { Token } from '../types.ts';
+import { mostWeights, type Token } from '../types.ts';
 import type { Engine } from './module.ts';
-
-// As in cephalo/view/page_parts.h: 512 tokens in 4 layers of 8 heads
-const mostWeights = 2 ** 23;
 
 // The tokens of a text that is run while somebody types. What is longer than the model reads is left
 // to the engine, which says so.

@@ -124,8 +124,8 @@ function legend(s: State): Node_ {
   const signed = (s.tab === 'compare' && showsDifference(s)) || (s.tab === 'steps' && key !== 'weights');
   const both = s.tab === 'matrix' && isChanged(s) && !isOff(s);
   const named = { fixed: '', row: '(of the row’s largest)', log: '(log)' }[s.scale];
-  const crowded = both && s.byValue && named !== ''; // the axes say it too
-  return h('div', { class: 'legend', id: 'legend' }, !crowded && h('span', null, caption), s.tab === 'matrix' && pooled && h('span', { id: 'pooling' }, pooled),
+  const uncaptioned = both && s.byValue && named !== ''; // no room: the axes say it too
+  return h('div', { class: 'legend', id: 'legend' }, !uncaptioned && h('span', null, caption), s.tab === 'matrix' && pooled && h('span', { id: 'pooling' }, pooled),
     h('span', { class: 'grow' }),
     s.tab !== 'lines' && [h('span', null, signed ? '−' : '0'), scaleBar(s, signed ? 'sign' : 'weight', both), h('span', null, signed ? '+' : '1'),
       s.tab === 'matrix' && named && h('span', null, named)],
