@@ -49,7 +49,7 @@ void* advance(void* data, DType dtype, dim_t elements) {
 // One element in another type. A bfloat16 is the upper half of a float32: without a call or a
 // rounding the compiler does many at once, and models are stored so.
 template <typename To, typename From>
-void convert(const From& from, To* to) {
+[[gnu::always_inline]] inline void convert(const From& from, To* to) {
   if constexpr (std::is_same_v<To, float> && std::is_same_v<From, BFloat16>) {
     *to = std::bit_cast<float>(static_cast<std::uint32_t>(from.bits) << 16);
   } else {
@@ -72,6 +72,8 @@ void copy_row(void* to_data, dim_t to_stride, const void* from_data, dim_t from_
       return;
     }
     for (dim_t i = 0; i < count; ++i) to[i * to_stride] = from[i * from_stride];
+  } else if (to_stride == 1 && from_stride == 1) {
+    for (dim_t i = 0; i < count; ++i) convert(from[i], &to[i]);  // many at a time
   } else {
     for (dim_t i = 0; i < count; ++i) convert(from[i * from_stride], &to[i * to_stride]);
   }

@@ -13,17 +13,30 @@
 namespace cephalo {
 namespace {
 
+// Before and after the script, which begins to work while the browser reads what follows it.
 constexpr std::string_view kDataMark = "{{data}}";
+constexpr std::string_view kBlocksMark = "{{blocks}}";
 constexpr std::string_view kBlockEnd = "</script>\n";
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::size_t mark_in(std::string_view html) {
-  const std::size_t mark = html.find(kDataMark);
-  require(mark != std::string_view::npos, "page: this library was built without the page");
-  return mark;
+// What stands before, between and after the two marks.
+struct PageParts {
+  std::string_view begin;
+  std::string_view script;
+  std::string_view end;
+};
+
+PageParts parts_of(std::string_view html) {
+  const std::size_t data = html.find(kDataMark);
+  const std::size_t blocks = html.rfind(kBlocksMark);
+  require(data != std::string_view::npos && blocks != std::string_view::npos,
+          "page: this library was built without the page");
+  const std::size_t script = data + kDataMark.size();
+  return {html.substr(0, data), html.substr(script, blocks - script),
+          html.substr(blocks + kBlocksMark.size())};
 }
 
 // In an element that is not run; nothing in it can end the element.
@@ -61,10 +74,11 @@ bool is_untrained(const Gpt& model) {
 
 PageWriter::PageWriter(const Json& data) {
   const PageFiles files = page_files();
-  const std::string_view html = text_of(files.page_html);
-  html_ = html.substr(0, mark_in(html));
+  const PageParts parts = parts_of(text_of(files.page_html));
+  html_ = parts.begin;
   html_ += data_element(data);
   add_block("engine", text_of(files.engine));
+  html_ += parts.script;
 }
 
 void PageWriter::add_block(const char* id, std::string_view bytes) {
@@ -74,8 +88,7 @@ void PageWriter::add_block(const char* id, std::string_view bytes) {
 }
 
 std::string PageWriter::finish() && {
-  const std::string_view html = text_of(page_files().page_html);
-  html_ += html.substr(mark_in(html) + kDataMark.size());
+  html_ += parts_of(text_of(page_files().page_html)).end;
   return std::move(html_);
 }
 

@@ -40,10 +40,9 @@ test('the engine is what Emscripten makes of its sources, or does the same', (t)
   }
 });
 
-test('the page has a place for its data and nothing left to fill in', () => {
+test('the page has places for its data, around its script, and nothing left to fill in', () => {
   const html = dist('page.html').toString();
-  assert.equal(html.split('{{data}}').length, 2);
-  assert.deepEqual(html.replace('{{data}}', '').match(/\{\{[a-z-]+\}\}/g), null);
+  assert.deepEqual(html.match(/\{\{[a-z-]+\}\}|<script>/g), ['{{data}}', '<script>', '{{blocks}}']);
   for (const kind of ['script', 'style']) {
     const content = new RegExp(`<${kind}>([\\s\\S]*?)</${kind}>`).exec(html)[1];
     const hash = createHash('sha256').update(content).digest('base64');

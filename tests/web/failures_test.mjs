@@ -54,10 +54,14 @@ test('a worker that fails after it has answered: the page says so', async () => 
 
 test('a file that was cut, or no scripts: words stand in it', async () => {
   const said = /^This page has not started\. If these words stay, the file was not saved whole, or scripts are switched off here\.$/;
+  const cut = (share) => openRaw(changedPage((html) => html.slice(0, share * html.length)));
+  const early = await cut(0.03); // before the script
+  await early.waitForSelector('.unstarted', { state: 'visible' });
+  assert.match(await text(early, '.unstarted'), said);
   for (const share of [0.5, 0.97]) {
-    const page = await openRaw(changedPage((html) => html.slice(0, share * html.length)));
-    await page.waitForSelector('.unstarted', { state: 'visible' });
-    assert.match(await text(page, '.unstarted'), said);
+    const page = await cut(share);
+    await page.waitForSelector('#banner');
+    assert.equal(await text(page, '#banner'), 'This page lacks its part ‘model-merges’: it was not saved whole.');
   }
   const page = await openRaw(path, '', { javaScriptEnabled: false });
   await page.waitForSelector('.unstarted', { state: 'visible' });

@@ -50,10 +50,14 @@ test('2: it is light, and the first map is there at once', async () => {
   assert.ok(bare <= 700_000, `${bare} bytes`);
   assert.ok(bare - engine <= 200_000, `${bare - engine} bytes of code`);
   assert.ok(html.length <= 12_500_000, `${html.length} bytes`);
-  const page = await open(path);
-  const { firstMap } = await measured(page);
-  assert.ok(firstMap > 0);
-  within('first map', firstMap, 1000);
+  const openings = [];
+  for (let n = 0; n < 5; ++n) {
+    const page = await open(path);
+    openings.push((await measured(page)).firstMap);
+    await page.close();
+  }
+  assert.ok(Math.min(...openings) > 0);
+  within('first map, median of 5', median(openings), 1000);
 });
 
 test('3: every map follows the typing; tokens have their index and id', async () => {
@@ -67,10 +71,11 @@ test('3: every map follows the typing; tokens have their index and id', async ()
     await page.locator('#text').press(n % 2 ? 'Backspace' : 'x');
     await settle(page);
   }
-  const { passes, draws, answers } = await measured(page);
+  const { waits, passes, draws, answers } = await measured(page);
   const count = await page.evaluate(() => window.cephalo.state.run.tokens.length);
   console.log(`${count} tokens`);
   assert.ok(count >= 60, `${count} tokens`);
+  within('wait after a key, median of 20', median(waits.slice(-20)), 30);
   within('pass, median of 20', median(passes.slice(-20)), 120);
   within('draw, median of 20', median(draws.slice(-20)), 30);
   within('from a key to the picture, median of 20', median(answers.slice(-20)), 200);

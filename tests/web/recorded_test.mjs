@@ -16,17 +16,18 @@ const computed = 1e-5;
 // The worker's side of a page, without the worker.
 async function opened(path, cut = 0) {
   const { html, data } = dataOf(path);
-  const { RecordedHost } = await load('engine/recorded.ts');
+  const { Host } = await load('engine/host.ts');
   const answers = [];
-  const host = new RecordedHost();
+  const host = new Host((answer) => answers.push(answer));
   const ask = async (request) => {
     answers.length = 0;
-    await host.receive({ id: 1, ...request }, (answer) => answers.push(answer));
+    await host.receive({ id: 1, ...request });
+    if (answers.at(-1).kind === 'error') throw new Error(answers.at(-1).message);
     return answers.at(-1);
   };
-  const engine = new Uint8Array(Buffer.from(blockOf(html, 'engine'), 'base64'));
+  await ask({ kind: 'engine', engine: new Uint8Array(Buffer.from(blockOf(html, 'engine'), 'base64')) });
   const recording = blockOf(html, 'recording');
-  const answer = await ask({ kind: 'recording', engine, data: recording.slice(0, recording.length - cut), text: data.text,
+  const answer = await ask({ kind: 'recording', data: recording.slice(0, recording.length - cut), text: data.text,
                              recorded: data.recorded });
   return { ask, run: answer.run, bytes: answer.bytes, data, html };
 }

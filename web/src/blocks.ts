@@ -28,16 +28,23 @@ function inPieces(text: string): Uint8Array {
   return out;
 }
 
+const lacking = (id: string) => new Error(`this page lacks its part ‘${id}’: it was not saved whole`);
+
 // The element is emptied: the page keeps one copy of its data.
 export function blockText(id: string): string {
   const element = document.getElementById(id);
-  if (!element) throw new Error(`this page lacks its part ‘${id}’: it was not saved whole`);
+  if (!element) throw lacking(id);
   const text = element.textContent!;
   element.textContent = '';
   return text;
 }
 
 export const block = (id: string): Uint8Array => fromBase64(blockText(id).trim(), id);
+
+// Of a file that was cut the last part is lacking, or is the one that was cut.
+export function requireBlock(id: string): void {
+  if (!document.getElementById(id)) throw lacking(id);
+}
 
 export function pageData(): PageData {
   const element = document.getElementById('page-data');

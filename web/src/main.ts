@@ -1,6 +1,6 @@
 // Reads the page's data, starts the engine, and draws the state whenever it has changed.
 import { makeActions } from './actions.ts';
-import { block, blockText, pageData } from './blocks.ts';
+import { block, blockText, pageData, requireBlock } from './blocks.ts';
 import { patch } from './dom.ts';
 import { Client } from './engine/client.ts';
 import type { Answer } from './engine/host.ts';
@@ -33,7 +33,7 @@ const store = new Store({ ...initialState(data), ...linked, systemDark: systemDa
 const actions = makeActions(store);
 
 // What tests ask for: how long passes and drawings took, and how much memory is in use.
-const measured = { firstMap: 0, passes: [] as number[], draws: [] as number[], answers: [] as number[], switched: [] as number[],
+const measured = { firstMap: 0, passes: [] as number[], draws: [] as number[], waits: [] as number[], answers: [] as number[], switched: [] as number[],
                    engineBytes: 0, arrayBytes: 0, inWorker: true };
 let typedAt = 0;
 
@@ -46,7 +46,10 @@ let askedSecond = 0;
 let askedDiagnosis = 0;
 
 function answered(answer: Answer): void {
-  if (answer.kind === 'loaded') {
+  if (answer.kind === 'started') {
+    engineStarted = true;
+    orSay(giveData);
+  } else if (answer.kind === 'loaded') {
     store.update({ sizes: answer.sizes });
   } else if (answer.kind === 'error') {
     askedRow = null;
@@ -75,6 +78,7 @@ function answered(answer: Answer): void {
     answeredSwitching(answer);
   } else if (answer.kind === 'run' && answer.id === asked) {
     measured.passes.push(answer.run.milliseconds);
+    if (typedAt) measured.waits.push(answer.run.begun - performance.timeOrigin - typedAt);
     measured.engineBytes = answer.bytes;
     const { weights, norms, pooled } = answer.run;
     measured.arrayBytes = weights.byteLength + norms.byteLength + (pooled ? pooled.tiles.byteLength + pooled.last.byteLength + pooled.small.tiles.byteLength : 0);
@@ -290,21 +294,37 @@ Object.defineProperty(window, 'cephalo', {
 });
 
 schedule();
-function start(): void {
+
+// The script stands before the large parts of the file: the engine is made ready while the browser
+// is still reading them.
+let engineStarted = false;
+let pageRead = document.readyState !== 'loading';
+
+function giveData(): void {
+  if (!engineStarted || !pageRead) return;
   if (data.recorded) {
-    asked = client.ask({ kind: 'recording', engine: block('engine'), data: blockText('recording'), text: data.text,
-                         recorded: data.recorded });
+    asked = client.ask({ kind: 'recording', data: blockText('recording'), text: data.text, recorded: data.recorded });
     return;
   }
+  requireBlock('model-merges');
   client.load({
-    kind: 'load', engine: block('engine'), probe: data.probe?.scores ?? null,
+    kind: 'load', probe: data.probe?.scores ?? null,
     files: { name: data.model.name, config: block('model-config'), parameters: block('model-parameters'),
              vocab: block('model-vocab'), merges: block('model-merges') },
   });
   asked = client.ask({ kind: 'run', text: store.state.text });
 }
-try {
-  start();
-} catch (error) {
-  store.update({ error: inPlainWords((error as Error).message) });
+
+function orSay(work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    store.update({ error: inPlainWords((error as Error).message) });
+  }
 }
+
+document.addEventListener('DOMContentLoaded', () => {
+  pageRead = true;
+  orSay(giveData);
+});
+orSay(() => client.start(block('engine')));

@@ -62,6 +62,7 @@ export interface Run {
   opening: Place; // the head to open with
   weights: Float32Array; // [num_layers, num_heads, tokens, tokens]
   norms: Float32Array; // [num_layers, num_heads, tokens]: ‖v_j W_out^h‖₂
+  begun: number; // of the pass, in milliseconds since 1970
   milliseconds: number; // of the pass
   pooled?: Pooled; // in place of weights, which are then empty: there are too many
 }

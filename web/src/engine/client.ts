@@ -15,10 +15,9 @@ type Wish = { kind: 'run'; text: string } | { kind: 'steps'; layer: number; head
 // The engine as the page sees it: in a worker made of a blob, and where that is forbidden in the
 // page itself.
 export class Client {
-  private send: (request: Request) => void;
+  private send: (request: Request, transfer?: Transferable[]) => void;
   private count = 0;
-  // Until the worker has answered once it may still fail to start; from then on none is kept, least
-  // of all the parameters.
+  // Until the worker has answered once it may still fail to start; from then on none is kept.
   private unanswered: Request[] | null = [];
   inWorker = true;
 
@@ -31,9 +30,9 @@ export class Client {
         this.answered(event.data);
       };
       worker.onerror = () => this.failed();
-      this.send = (request) => {
+      this.send = (request, transfer = []) => {
         this.unanswered?.push(request);
-        worker.postMessage(request);
+        worker.postMessage(request, transfer);
       };
     } catch {
       this.send = () => {};
@@ -41,8 +40,15 @@ export class Client {
     }
   }
 
+  // Answered by `started`.
+  start(engine: Uint8Array): void {
+    this.send({ kind: 'engine', engine });
+  }
+
+  // After `started`: the files move to a worker that is known to work.
   load(request: Request & { kind: 'load' }): void {
-    this.send(request);
+    const { config, parameters, vocab, merges } = request.files;
+    this.send(request, [config.buffer, parameters.buffer, vocab.buffer, merges.buffer]);
   }
 
   ask(wish: Wish): number {

@@ -7,7 +7,8 @@ import { Switching, type SwitchingAnswer, type SwitchingRequest } from './switch
 
 // What the page asks of the engine, and what comes back. `id` grows with every request.
 export type Request =
-  | { kind: 'load'; engine: Uint8Array; files: ModelFiles; probe: number[] | null }
+  | { kind: 'engine'; engine: Uint8Array }
+  | { kind: 'load'; files: ModelFiles; probe: number[] | null }
   | { kind: 'run'; id: number; text: string }
   | { kind: 'steps'; id: number; layer: number; head: number }
   | BesideRequest
@@ -15,6 +16,7 @@ export type Request =
   | SwitchingRequest;
 
 export type Answer =
+  | { kind: 'started' }
   | { kind: 'loaded'; sizes: Sizes }
   | { kind: 'run'; id: number; run: Run; bytes: number }
   | { kind: 'steps'; id: number; layer: number; head: number; steps: Step[] }
@@ -45,7 +47,7 @@ async function inflate(bytes: Uint8Array): Promise<ArrayBuffer> {
   return new Response(stream).arrayBuffer();
 }
 
-export async function startEngine(deflated: Uint8Array): Promise<Engine> {
+async function startEngine(deflated: Uint8Array): Promise<Engine> {
   if (typeof WebAssembly === 'undefined') throw new Error('WebAssembly is switched off in this browser, and this page needs it');
   try {
     return await Engine.create(await inflate(deflated));
@@ -59,7 +61,8 @@ export async function startEngine(deflated: Uint8Array): Promise<Engine> {
 // come while one is being run only the last is run, and it does not wait: a pass is left between
 // two layers.
 export class Host {
-  private engine: Engine | null = null;
+  private started: Promise<Engine> | null = null;
+  private engine: Engine | null = null; // with a model
   private wanted: { id: number; text: string } | null = null;
   private busy = false;
   private readonly recorded = new RecordedHost();
@@ -74,14 +77,18 @@ export class Host {
 
   async receive(request: Request): Promise<void> {
     try {
-      if (request.kind === 'load') {
+      if (request.kind === 'engine') {
+        this.started = startEngine(request.engine);
+        await this.started;
+        this.post({ kind: 'started' }, []);
+      } else if (request.kind === 'load') {
         await this.load(request);
       } else if (request.kind === 'run') {
         this.wanted = request;
         this.switching.forget();
         await this.runWanted();
       } else if (request.kind === 'recording' || request.kind === 'row' || request.kind === 'pair') {
-        await this.recorded.receive(request, this.post);
+        await this.recorded.receive(await this.started!, request, this.post);
       } else if (request.kind === 'switched' || request.kind === 'effects') {
         if (this.engine) await this.switching.receive(this.engine, request);
       } else if (request.kind === 'second' || request.kind === 'diagnose') {
@@ -93,13 +100,13 @@ export class Host {
         this.post({ kind: 'steps', id, layer, head, steps }, steps.map((s) => s.values.buffer));
       }
     } catch (error) {
-      const id = request.kind === 'load' ? 0 : request.id;
+      const id = request.kind === 'engine' || request.kind === 'load' ? 0 : request.id;
       this.post({ kind: 'error', id, message: messageOf(error) }, []);
     }
   }
 
   private async load(request: Request & { kind: 'load' }): Promise<void> {
-    const engine = await startEngine(request.engine);
+    const engine = await this.started!;
     engine.load(request.files);
     if (request.probe) engine.probe(request.probe);
     this.engine = engine;
@@ -156,7 +163,8 @@ function readRun(engine: Engine, text: string, tokens: Token[], begun: number): 
     norms.set(engine.valueNorms(layer), layer * num_heads * count);
   }
   const { heads, predictions, opening } = engine.report(shownPredictions);
-  return { text, tokens, heads, predictions, opening, weights, norms, milliseconds: performance.now() - begun };
+  return { text, tokens, heads, predictions, opening, weights, norms, begun: performance.timeOrigin + begun,
+           milliseconds: performance.now() - begun };
 }
 
 function messageOf(error: unknown): string {

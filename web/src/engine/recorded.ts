@@ -3,7 +3,7 @@ import { fromBase64 } from '../blocks.ts';
 import type { Block } from '../state.ts';
 import { shrunk } from '../tiles.ts';
 import type { Pair, Pooled, Recorded, Row, Run } from '../types.ts';
-import { startEngine, turn, type Post } from './host.ts';
+import { turn, type Post } from './host.ts';
 import type { Engine } from './module.ts';
 
 // Which row: that of a token, or that of the strongest pair in a block.
@@ -22,7 +22,7 @@ interface PairWish {
 }
 export type RecordedWish =
   // data: base64, decoded where it does not hold up the page
-  | { kind: 'recording'; engine: Uint8Array; data: string; text: string; recorded: Recorded }
+  | { kind: 'recording'; data: string; text: string; recorded: Recorded }
   | { kind: 'row'; row: RowWish }
   | { kind: 'pair'; pair: PairWish };
 export type RecordedRequest = RecordedWish & { id: number };
@@ -87,12 +87,12 @@ interface Loaded {
 export class RecordedHost {
   private loaded: Promise<Loaded> | null = null;
 
-  async receive(request: RecordedRequest, post: Post): Promise<void> {
+  async receive(engine: Engine, request: RecordedRequest, post: Post): Promise<void> {
     const { id } = request;
     if (request.kind === 'recording') {
       const begun = performance.now();
-      this.loaded = this.load(request);
-      const { engine, file, recorded } = await this.loaded;
+      this.loaded = this.load(engine, request);
+      const { file, recorded } = await this.loaded;
       post({ kind: 'loaded', sizes: recorded.sizes }, []);
       const run = makeRun(engine, file, recorded, request.text, begun);
       const arrays = [run.weights, run.norms, run.pooled?.tiles, run.pooled?.last, run.pooled?.small.tiles];
@@ -101,18 +101,17 @@ export class RecordedHost {
       const loaded = await this.loaded;
       if (request.kind === 'row') {
         const row = makeRow(loaded, request.row);
-        post({ kind: 'row', id, row, bytes: loaded.engine.bytes }, [row.values.buffer]);
+        post({ kind: 'row', id, row, bytes: engine.bytes }, [row.values.buffer]);
       } else {
         const { layer, head, query, key } = request.pair;
-        const both = loaded.engine.recordedPair(layer, head, query, key);
+        const both = engine.recordedPair(layer, head, query, key);
         const [q, k] = [both.slice(0, both.length / 2), both.slice(both.length / 2)];
         post({ kind: 'pair', id, pair: { ...request.pair, q, k } }, [q.buffer, k.buffer]);
       }
     }
   }
 
-  private async load(request: RecordedRequest & { kind: 'recording' }): Promise<Loaded> {
-    const engine = await startEngine(request.engine);
+  private async load(engine: Engine, request: RecordedRequest & { kind: 'recording' }): Promise<Loaded> {
     const { at, bytes } = await decoded(engine, request.data);
     engine.loadRecording(at, bytes);
     return { engine, file: new File(() => engine.memory(at, bytes)), recorded: request.recorded };
@@ -137,7 +136,8 @@ function makeRun(engine: Engine, file: File, recorded: Recorded, text: string, b
   for (let layer = 0; layer < num_layers && !pooled; ++layer) {
     weights.set(engine.recordedWeights(layer, -1, 0, count), layer * num_heads * count * count);
   }
-  return { text, tokens, heads, predictions, opening, weights, norms, milliseconds: performance.now() - begun,
+  return { text, tokens, heads, predictions, opening, weights, norms, begun: performance.timeOrigin + begun,
+           milliseconds: performance.now() - begun,
            ...(pooled ? { pooled } : {}) };
 }
 
