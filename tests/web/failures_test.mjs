@@ -136,6 +136,16 @@ test('what is damaged is said in plain words, and files keep their names', async
   assert.match(await banner(part('model-parameters', half)), /^cephalo-small\/model\.safetensors/);
 });
 
+test('a word after a new line is not joined to it, and pieces of one word are', async () => {
+  const page = await open(path);
+  await page.fill('#text', 'Peter Rabbit\nJemima met\n\nPeter');
+  await settle(page);
+  const words = await page.locator('.chips > .word').evaluateAll((all) => all.map((word) => [...word.querySelectorAll('.chip b')].map((b) => b.textContent)));
+  assert.deepEqual(words, [['begin'], ['Peter'], ['Rabbit'], ['⏎'], ['J', 'em', 'im', 'a'], ['met'], ['⏎'], ['⏎'], ['Peter']]);
+  assert.deepEqual(await page.locator('.chip.joined b').allTextContents(), ['em', 'im', 'a']);
+  assert.deepEqual(await page.locator('.chip.joins b').allTextContents(), ['J', 'em', 'im']);
+});
+
 test('one token is not “1 tokens”, and a word after a space or a new line is not the rest of one', async () => {
   const page = await open(path);
   for (const [typed, count] of [['', '1 token'], ['Peter Rabbit\n', null], ['Once upon a ', null], ['The', '2 tokens']]) {

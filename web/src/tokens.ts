@@ -41,18 +41,21 @@ export function nameOf(token: Token, place: number): string {
   return isPunctuation(text) && textOf(token.piece) !== beginning ? `“${text}”` : text;
 }
 
+// Is the second of two texts in a row the rest of a word? Not after a space or the beginning of a text.
+function continues(before: string, text: string): boolean {
+  return before !== beginning && text !== beginning && !/\s$/.test(before) && !/^\s/.test(text);
+}
+
 // A token that may come after these: one that continues a word says so.
 export function nextName(token: Token, tokens: Token[]): string {
   const text = textOf(token.piece);
   if (text === beginning) return 'end of text';
   const trimmed = chipText(token, 1);
   if (isPunctuation(trimmed)) return `“${trimmed}”`;
-  const last = textOf(tokens[tokens.length - 1]!.piece);
-  const continues = last !== beginning && !/\s$/.test(last) && !/^\s/.test(text);
-  return continues ? `…${trimmed}` : trimmed;
+  return continues(textOf(tokens[tokens.length - 1]!.piece), text) ? `…${trimmed}` : trimmed;
 }
 
 // Does a token begin a word? Pieces of one word touch.
 export function beginsWord(tokens: Token[], place: number): boolean {
-  return place < 2 || /^\s/.test(textOf(tokens[place]!.piece));
+  return place === 0 || !continues(textOf(tokens[place - 1]!.piece), textOf(tokens[place]!.piece));
 }
