@@ -1,6 +1,6 @@
 // What a person can do. Views call these; each is one change of the state.
 import { choice, sees, visible } from './select.ts';
-import { isLayerFull, type Block, type Cell, type State, type Store, type Tab } from './state.ts';
+import { isLayerFull, type Block, type Cell, type Popover, type State, type Store, type Tab } from './state.ts';
 import { switchActions } from './switch_actions.ts';
 import type { Label } from './types.ts';
 import { labels, noLayer } from './words.ts';
@@ -111,7 +111,7 @@ export function makeActions(store: Store) {
     setByValue: (byValue: boolean) => store.update({ byValue }),
     setSpread: (spread: boolean) => store.update({ spread }),
     toggleNeuron: () => store.update({ neuron: !state().neuron, whatIf: false }),
-    togglePopover: (popover: 'display' | 'export') =>
+    togglePopover: (popover: Popover) =>
       store.update({ popover: state().popover === popover ? null : popover }),
     // B begins as A: what is changed in it is what is compared.
     compareWith(kind: 'head' | 'text') {

@@ -49,7 +49,11 @@ export function listenToKeys(store: Store, a: Actions): void {
     if (leaves) focusOn(store, '.pips [tabindex="0"]');
   };
   const keys: Record<string, () => void> = {
-    Escape: () => a.free(),
+    Escape: () => {
+      const { popover } = store.state;
+      a.free();
+      if (popover) document.getElementById(popover)?.focus();
+    },
     '[': () => a.moveHead(-1),
     ']': () => a.moveHead(1),
     '{': () => a.moveLayer(-1),

@@ -6,6 +6,7 @@ import { Client } from './engine/client.ts';
 import type { Answer } from './engine/host.ts';
 import { fromHash, toHash, within } from './hash.ts';
 import { listenToKeys } from './keyboard.ts';
+import { listenToMenus } from './menus.ts';
 import { choice, waitsForRow } from './select.ts';
 import { initialState, isDark, isFull, isRecorded, Store, type Cell, type State } from './state.ts';
 import { isAnswered, switchAsking, waitsForSwitched } from './switch_asking.ts';
@@ -282,10 +283,7 @@ addEventListener('popstate', followLink);
 addEventListener('resize', () => store.update({ windowWidth: innerWidth }));
 systemDark.addEventListener('change', (event) => store.update({ systemDark: event.matches }));
 $('dialog').addEventListener('close', () => store.update({ dialog: null }));
-document.addEventListener('click', (event) => {
-  const on = event.target as Element;
-  if (store.state.popover && !on.closest('.pop, #display, #export')) store.update({ popover: null });
-});
+listenToMenus(store);
 listenToKeys(store, actions);
 Object.defineProperty(window, 'cephalo', {
   value: { get state() { return store.state; }, get waiting() { return waitsForRow(store.state) || askedPair !== ''; },

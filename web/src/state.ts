@@ -5,6 +5,7 @@ import { mostWeights, type Head, type HeadSwitch, type Label, type OffMeans, typ
 export type Tab = 'matrix' | 'lines' | 'steps' | 'compare';
 export type Scale = 'fixed' | 'row' | 'log';
 export type Theme = 'light' | 'dark';
+export type Popover = 'display' | 'export'; // the id of its button
 
 export interface Cell {
   query: number;
@@ -80,7 +81,7 @@ export interface State {
   theme: Theme | null; // null: as the system
   systemDark: boolean;
   sheet: boolean; // on a phone: the inspector is up
-  popover: 'display' | 'export' | null;
+  popover: Popover | null;
   dialog: 'help' | 'table' | 'diagnosis' | 'sinks' | null;
   toast: string | null;
   printing: boolean;

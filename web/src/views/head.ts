@@ -9,6 +9,7 @@ import { isDark, isPhone, isPooled, isRecorded, isTooLong, type State, type Tab 
 import { poolingOf } from '../tiles.ts';
 import { letter, sayHead } from '../words.ts';
 import { compare, showsDifference } from './compare.ts';
+import { drop } from './drop.ts';
 import { exportMenu } from './export_menu.ts';
 import { icon } from './icons.ts';
 import { lines } from './lines.ts';
@@ -51,15 +52,11 @@ function tabBar(s: State, a: Actions): Node_ {
                     tabindex: s.tab === tab ? 0 : -1, disabled: s.over !== null && tab === 'steps',
                     onclick: () => a.setTab(tab) }, name))),
     h('span', { class: 'grow' }),
-    h('button', { class: 'tb', 'aria-expanded': String(s.popover === 'display'), id: 'display',
-                  onclick: () => a.togglePopover('display') }, 'Display'),
-    h('button', { class: 'tb', 'aria-expanded': String(s.popover === 'export'), id: 'export',
-                  onclick: () => a.togglePopover('export') }, 'Export'));
+    drop(s, a, 'display', { props: { class: 'tb' }, shows: 'Display' }, () => displayMenu(s, a)),
+    drop(s, a, 'export', { props: { class: 'tb' }, shows: 'Export' }, () => exportMenu(s, a)));
 }
 
-function popover(s: State, a: Actions): Node_ | null {
-  if (s.popover === 'export') return exportMenu(s, a);
-  if (s.popover !== 'display') return null;
+function displayMenu(s: State, a: Actions): Node_ {
   const option = (on: boolean, name: string, choose: () => void) =>
     h('button', { 'aria-pressed': String(on), onclick: choose }, name);
   return h('div', { class: 'pop', role: 'group', 'aria-label': 'Display' },
@@ -159,6 +156,5 @@ export function head(s: State, a: Actions): Node_[] {
     : [s.tab === 'lines' ? lines(s, a) : matrixTab(s, a)];
   return [...heading(s, a), banner(s) ?? h('div', { class: 'no-bar' }), whatIfBar(s, a) ?? h('div', { class: 'no-bar' }), tabBar(s, a),
     h('div', { class: 'view', id: 'view', role: 'tabpanel', 'aria-labelledby': `tab-${s.tab}` }, shown,
-      h('span', { class: 'grow' }), s.tab === 'steps' && isRecorded(s) ? h('div', null) : legend(s)),
-    popover(s, a) ?? h('div', null)];
+      h('span', { class: 'grow' }), s.tab === 'steps' && isRecorded(s) ? h('div', null) : legend(s))];
 }
