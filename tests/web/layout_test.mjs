@@ -1,7 +1,7 @@
-// Menus and narrow windows: everything has a place of its own.
+// Menus, the phone and narrow windows: everything has a way to it, and a place of its own.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { close, launch, open, rabbit, settle, state, writePage } from './browser.mjs';
+import { close, launch, open, rabbit, serious, settle, state, text, writePage } from './browser.mjs';
 
 let path;
 before(async () => {
@@ -74,4 +74,48 @@ test('20: a menu stands below its button, whatever stands above the tabs', async
       assert.ok(pop.y >= button.y + button.height - 1 && pop.y <= button.y + button.height + 12, `${menu}: ${button.y} and ${pop.y}`);
     }
   }
+});
+
+test('20: on a phone a menu has what there is no room for', async () => {
+  const page = await open(path, '#head=3.1', phone);
+  const sizes = await page.locator('#menu').boundingBox();
+  assert.ok(sizes.width >= 40 && sizes.height >= 40);
+  const choose = async (id) => {
+    await page.tap('#menu');
+    await settle(page);
+    const menu = await page.locator('.pop').boundingBox();
+    assert.ok(menu.x >= 0 && menu.x + menu.width <= 390);
+    const item = await page.locator(`#menu-${id}`).boundingBox();
+    assert.ok(item.height >= 44, `${item.height}`);
+    await page.tap(`#menu-${id}`);
+    await settle(page);
+    assert.equal(await page.locator('.pop').count(), 0);
+  };
+  for (const [id, title, shown] of [['help', 'How to read this', '.keys'], ['table', 'Every head, every number', '#numbers'],
+                                    ['diagnose', 'Every head on random repeats', '.dg']]) {
+    await choose(id);
+    await page.waitForSelector(shown);
+    assert.equal(await text(page, '#dialog-title'), title);
+    const box = await page.locator('dialog').boundingBox();
+    assert.ok(box.x >= 0 && box.x + box.width <= 390 && box.y >= 0 && box.y + box.height <= 844, id);
+    const button = await page.locator('#close').boundingBox();
+    assert.ok(button.x + button.width <= box.x + box.width, id);
+    assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 390, id);
+    assert.deepEqual(await serious(page), [], id);
+    if (id === 'help') assert.match(await text(page, '.keys'), /^tap/);
+    await page.tap('#close');
+    await settle(page);
+    assert.equal(await focused(page), 'menu');
+  }
+  assert.equal(await page.locator('#numbers').count(), 0);
+  await page.evaluate(() => { window.print = () => { window.printed = true; }; });
+  await choose('print');
+  assert.ok(await page.evaluate(() => window.printed));
+  await choose('share');
+  await page.waitForSelector('#toast.on');
+  await page.tap('#menu');
+  await settle(page);
+  assert.deepEqual(await serious(page), []);
+  const wide = await open(path);
+  assert.equal(await wide.locator('#menu').isVisible(), false);
 });

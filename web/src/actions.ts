@@ -127,7 +127,7 @@ export function makeActions(store: Store) {
     diagnose() { // once: it is the same for every text
       const { diagnosis } = state();
       const known = diagnosis && !diagnosis.error ? diagnosis : { done: 0, heads: null, error: null };
-      store.update({ dialog: 'diagnosis', diagnosis: known });
+      store.update({ dialog: 'diagnosis', diagnosis: known, popover: null });
     },
     toggleSheet: () => store.update({ sheet: !state().sheet }),
     setTheme: (theme: State['theme']) => store.update({ theme }),

@@ -5,7 +5,7 @@ import { mostWeights, type Head, type HeadSwitch, type Label, type OffMeans, typ
 export type Tab = 'matrix' | 'lines' | 'steps' | 'compare';
 export type Scale = 'fixed' | 'row' | 'log';
 export type Theme = 'light' | 'dark';
-export type Popover = 'display' | 'export'; // the id of its button
+export type Popover = 'display' | 'export' | 'menu'; // the id of its button
 
 export interface Cell {
   query: number;

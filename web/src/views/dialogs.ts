@@ -1,12 +1,13 @@
 import type { Actions } from '../actions.ts';
 import { h, type Node_ } from '../dom.ts';
-import type { State } from '../state.ts';
+import { isPhone, type State } from '../state.ts';
 import type { Metrics } from '../types.ts';
 import { diagnosis } from './diagnosis.ts';
 import { sinks } from './sinks.ts';
 
-const keys: [string, string][] = [
-  ['hover', 'isolates a token everywhere'], ['click  Enter', 'locks it'], ['Esc', 'frees it'],
+const byMouse: [string, string][] = [['hover', 'isolates a token everywhere'], ['click  Enter', 'locks it'], ['Esc', 'frees it']];
+const byThumb: [string, string][] = [['tap', 'locks a token or a cell; once more frees it'], ['‹  ›', 'token before, after']];
+const byKeys: [string, string][] = [
   ['← ↑ ↓ →', 'move in the grid that has the focus'], ['[  ]', 'head before, after'],
   ['{  }', 'layer before, after'], [',  .', 'step before, after'], ['/', 'type a text'], ['?', 'this help'],
 ];
@@ -15,7 +16,8 @@ function close(a: Actions): Node_ {
   return h('button', { class: 'tg', id: 'close', onclick: () => a.openDialog(null) }, 'Close');
 }
 
-function help(a: Actions): Node_[] {
+function help(s: State, a: Actions): Node_[] {
+  const keys = [...(isPhone(s) ? byThumb : byMouse), ...byKeys];
   return [
     h('h2', { id: 'dialog-title' }, 'How to read this'),
     h('p', { class: 'sub' }, 'Every head decides, for each token, how to share one unit of attention among the tokens ' +
@@ -49,7 +51,7 @@ function table(s: State, a: Actions): Node_[] {
 }
 
 export function dialog(s: State, a: Actions): Node_[] {
-  if (s.dialog === 'help') return help(a);
+  if (s.dialog === 'help') return help(s, a);
   if (s.dialog === 'diagnosis' && s.run) return diagnosis(s, a);
   if (s.dialog === 'sinks' && s.run) return sinks(s, a);
   return s.dialog === 'table' && s.run ? table(s, a) : [];

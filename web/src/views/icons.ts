@@ -5,11 +5,12 @@ const paths: Record<string, { size: number; d: string[]; width?: number }> = {
                         'M10 7a3 3 0 0 0-4.2 0L3.4 9.4a3 3 0 0 0 4.2 4.2l1.2-1.2'] },
   print: { size: 17, d: ['M5 6V2.5h7V6', 'M5 12.5H3.5a1 1 0 0 1-1-1V7a1 1 0 0 1 1-1h10a1 1 0 0 1 1 1v4.5a1 1 0 0 1-1 1H12', 'M5 10h7v4.5H5z'] },
   help: { size: 17, d: ['M6 6.3a2.5 2.5 0 1 1 3.6 2.2c-.8.4-1.1.9-1.1 1.8', 'M8.5 13.2v.1'] },
+  more: { size: 17, d: ['M3.2 8.5h.1', 'M8.5 8.5h.1', 'M13.8 8.5h.1'], width: 2.2 },
   before: { size: 12, d: ['M8 2 4 6l4 4'], width: 1.7 },
   after: { size: 12, d: ['m4 2 4 4-4 4'], width: 1.7 },
 };
 
-export function icon(name: 'link' | 'print' | 'help' | 'before' | 'after' | 'theme' | 'lock'): Node_ {
+export function icon(name: 'link' | 'print' | 'help' | 'more' | 'before' | 'after' | 'theme' | 'lock'): Node_ {
   if (name === 'theme') {
     return h('svg', { width: 17, height: 17, viewBox: '0 0 17 17', 'aria-hidden': 'true' },
              h('circle', { cx: 8.5, cy: 8.5, r: 6, fill: 'none', stroke: 'currentColor', 'stroke-width': 1.5 }),

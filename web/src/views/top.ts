@@ -1,6 +1,7 @@
 import type { Actions } from '../actions.ts';
 import { h, type Node_ } from '../dom.ts';
 import { isDark, isRecorded, type State } from '../state.ts';
+import { drop } from './drop.ts';
 import { icon } from './icons.ts';
 
 export const tries: { name: string; text: string }[] = [
@@ -38,7 +39,20 @@ export function top(s: State, a: Actions): Node_[] {
                   onclick: () => a.setTheme(isDark(s) ? 'light' : 'dark') }, icon('theme')),
     h('button', { class: 'ib', id: 'help', title: 'Keys and how to read this (?)',
                   'aria-label': 'Help', onclick: () => a.openDialog('help') }, icon('help')),
+    drop(s, a, 'menu', { props: { class: 'ib', title: 'More', 'aria-label': 'More' }, shows: icon('more') }, () => phoneMenu(s, a)),
   ];
+}
+
+// What a phone has no room for elsewhere.
+function phoneMenu(s: State, a: Actions): Node_ {
+  const item = (id: string, words: string, onclick: () => void, disabled = false) =>
+    h('button', { class: 'mi', id: `menu-${id}`, disabled, onclick }, words);
+  return h('div', { class: 'pop menu', role: 'group', 'aria-label': 'More' },
+    item('table', 'Table of all numbers', () => a.openDialog('table'), !s.run),
+    item('diagnose', 'Diagnostic run', () => a.diagnose(), !s.run),
+    item('share', 'Copy link', () => { a.togglePopover('menu'); void copyLink(a); }),
+    item('print', 'Print', () => { a.togglePopover('menu'); window.print(); }),
+    item('help', 'Help', () => a.openDialog('help')));
 }
 
 async function copyLink(a: Actions): Promise<void> {
