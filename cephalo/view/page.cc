@@ -16,8 +16,6 @@
 namespace cephalo {
 namespace {
 
-constexpr double kMegabyte = 1e6;
-
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -61,8 +59,8 @@ Json probe_json(const LookProbe& probe) {
 
 std::string too_many_bytes(const TextModel& model, std::int64_t bytes, std::int64_t most) {
   return format_text(
-      "the parameters of {} take {:.1f} MB, and a page that runs the model holds at most {:.1f} MB",
-      model.name, static_cast<double>(bytes) / kMegabyte, static_cast<double>(most) / kMegabyte);
+      "the parameters of {} take {}, and a page that runs the model holds at most {}", model.name,
+      size_text(bytes), size_text(most));
 }
 
 std::string too_many_tokens(const TextModel& model, dim_t tokens) {

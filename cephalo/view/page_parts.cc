@@ -72,6 +72,12 @@ bool is_untrained(const Gpt& model) {
 
 }  // namespace
 
+std::string size_text(std::int64_t bytes) {
+  const auto size = static_cast<double>(bytes);
+  if (bytes < 1000) return format_text("{} bytes", bytes);
+  return size < 0.1e6 ? format_text("{:.1f} KB", size / 1e3) : format_text("{:.1f} MB", size / 1e6);
+}
+
 PageWriter::PageWriter(const Json& data) {
   const PageFiles files = page_files();
   const PageParts parts = parts_of(text_of(files.page_html));

@@ -28,6 +28,9 @@ class PageWriter {
   std::string html_;
 };
 
+// "15.7 MB"; of little, "1.0 KB" or "512 bytes"
+std::string size_text(std::int64_t bytes);
+
 // {"name", "parameters", "dtype", "untrained"}; dtype: as the parameters are stored
 Json page_model_json(const std::string& name, const Gpt& gpt, const std::string& dtype);
 

@@ -12,8 +12,6 @@
 namespace cephalo {
 namespace {
 
-constexpr double kMegabyte = 1e6;
-
 Json probe_json(const std::optional<ProbeOptions>& probe) {
   if (!probe) return {};
   return {{"length", probe->length}, {"draws", probe->draws}, {"seed", probe->seed}};
@@ -113,6 +111,13 @@ RecordedPlan in_full(const LookReport& report, std::int64_t around) {
   return best;
 }
 
+void require_head(const LookReport& report, const HeadPlace& place) {
+  const bool there = 0 <= place.layer && place.layer < report.num_layers() && 0 <= place.head &&
+                     place.head < report.num_heads();
+  require(there, "page: there is no layer {} head {} to keep; the model has {} layers of {} heads",
+          place.layer, place.head, report.num_layers(), report.num_heads());
+}
+
 // Of the heads that are worth it, as many as there is room for.
 RecordedPlan as_much_as_fits(const LookReport& report, RecordedPlan plan, std::int64_t around,
                              std::int64_t most) {
@@ -129,7 +134,7 @@ RecordedPlan as_much_as_fits(const LookReport& report, RecordedPlan plan, std::i
 }  // namespace
 
 RecordedPlan plan_recorded_page(const LookReport& report, const RecordedOptions& options) {
-  for (const HeadPlace& place : options.heads) report.at(place);  // an error where there is none
+  for (const HeadPlace& place : options.heads) require_head(report, place);
   const std::int64_t around = bytes_around(report);
   RecordedPlan plan = in_full(report, around);
   if (plan.bytes <= options.most_bytes) return plan;
@@ -139,11 +144,10 @@ RecordedPlan plan_recorded_page(const LookReport& report, const RecordedOptions&
   plan.full = options.heads;
   plan.bytes = page_bytes(report, plan, around);
   require(plan.bytes <= options.most_bytes,
-          "page: {} tokens, with {} of {} heads in full, take {:.1f} MB, and the page may have "
-          "{:.1f} MB; raise most_bytes or record a part of the text",
-          report.tokens.size(), plan.full.size(), report.heads.size(),
-          static_cast<double>(plan.bytes) / kMegabyte,
-          static_cast<double>(options.most_bytes) / kMegabyte);
+          "page: {} tokens, with {} of {} heads in full, take {}, and the page may have {}; raise "
+          "most_bytes or record a part of the text",
+          report.tokens.size(), plan.full.size(), report.heads.size(), size_text(plan.bytes),
+          size_text(options.most_bytes));
   return options.heads.empty() ? as_much_as_fits(report, plan, around, options.most_bytes) : plan;
 }
 

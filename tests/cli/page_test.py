@@ -130,7 +130,10 @@ class Page(unittest.TestCase):
             (2, "--max-size and --heads: are for a recorded page; pass --recorded", ["cat", "--heads", "L0H0"]),
             (2, "--heads: takes heads such as L3H1,L0H4, not 'L0.mlp'", ["cat", "--recorded", "--heads", "L0.mlp"]),
             (2, "--heads: takes heads such as L3H1,L0H4, not 'foo'", ["cat", "--recorded", "--heads", "foo"]),
-            (1, "there is no layer 9 head 0", ["cat", "--recorded", "--heads", "L9H0"]),
+            (1, "error: page: there is no layer 9 head 0 to keep; the model has 4 layers of 8 heads",
+             ["cat", "--recorded", "--heads", "L9H0"]),
+            (1, "MB, and the page may have 1.0 KB; raise --max-size", ["cat", "--recorded", "--max-size", "1KB"]),
+            (1, "MB, and the page may have 12 bytes; raise --max-size", ["cat", "--recorded", "--max-size", "12"]),
             (1, "303 tokens are more than cephalo-small reads at once", ["cat " * 300]),
         ]:
             result = self.run_page(*words)
