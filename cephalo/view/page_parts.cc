@@ -7,6 +7,7 @@
 #include "cephalo/core/fail.h"
 #include "cephalo/core/format.h"
 #include "cephalo/io/base64.h"
+#include "cephalo/io/short_checksum.h"
 #include "cephalo/view/page_files.h"
 #include "cephalo/view/report_head.h"
 
@@ -39,9 +40,24 @@ PageParts parts_of(std::string_view html) {
           html.substr(blocks + kBlocksMark.size())};
 }
 
-// In an element that is not run; nothing in it can end the element.
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// The beginning of an element that is not run. The page compares what is in it with the checksum:
+// a file may be damaged on its way.
+std::string element_begin(const char* type, const char* id, std::string_view content) {
+  return format_text("<script type=\"application/{}\" data-check=\"{:08x}\" id=\"{}\">", type,
+                     short_checksum(bytes_of(content)), id);
+}
+
+std::string block_begin(const char* id, std::string_view bytes) {
+  return element_begin("octet-stream", id, bytes);
+}
+
+// Nothing in it can end the element.
 std::string data_element(const Json& data) {
-  std::string text = "<script type=\"application/json\" id=\"page-data\">";
+  std::string text;
   for (const char c : data.dump({.replace = true})) {
     if (c == '<') {
       text += "\\u003c";
@@ -49,11 +65,7 @@ std::string data_element(const Json& data) {
       text += c;
     }
   }
-  return text.append(kBlockEnd);
-}
-
-std::string block_begin(const char* id) {
-  return format_text("<script type=\"application/octet-stream\" id=\"{}\">", id);
+  return element_begin("json", "page-data", text).append(text).append(kBlockEnd);
 }
 
 // Biases are 0 and norms 1 until the first step of training.
@@ -88,8 +100,8 @@ PageWriter::PageWriter(const Json& data) {
 }
 
 void PageWriter::add_block(const char* id, std::string_view bytes) {
-  html_ += block_begin(id);
-  append_base64(std::as_bytes(std::span(bytes.data(), bytes.size())), html_);
+  html_ += block_begin(id, bytes);
+  append_base64(bytes_of(bytes), html_);
   html_ += kBlockEnd;
 }
 
@@ -105,7 +117,7 @@ std::int64_t PageWriter::bytes_without_blocks(const Json& data) {
 }
 
 std::int64_t PageWriter::block_bytes(std::int64_t bytes) {
-  return (bytes + 2) / 3 * 4 + std::ssize(block_begin("recording")) + std::ssize(kBlockEnd);
+  return (bytes + 2) / 3 * 4 + std::ssize(block_begin("recording", "")) + std::ssize(kBlockEnd);
 }
 
 Json page_model_json(const std::string& name, const Gpt& gpt, const std::string& dtype) {

@@ -17,7 +17,7 @@ inline constexpr dim_t kMostPageWeights = dim_t{1} << 23;
 class PageWriter {
  public:
   explicit PageWriter(const Json& data);
-  void add_block(const char* id, std::string_view bytes);  // in base64
+  void add_block(const char* id, std::string_view bytes);  // in base64, with a checksum
   std::string finish() &&;
 
   // How long a page of such data is before its blocks, and how long a block is.

@@ -10,13 +10,16 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cephalo/core/error.h"
 #include "cephalo/io/checksum.h"
 #include "cephalo/io/file.h"
 #include "cephalo/io/file_calls.h"
+#include "cephalo/io/short_checksum.h"
 #include "tests/support/files.h"
 #include "tests/support/tensors.h"
 
@@ -284,6 +287,11 @@ TEST(ChecksumTest, is_the_one_that_xxhsum_prints) {
     return digits;
   };
   EXPECT_EQ(hex(""), "99aa06d3014798d86001c324468d497f");  // the specification's
+  const auto in_short = [](std::string_view text) {
+    return short_checksum(std::as_bytes(std::span(text.data(), text.size())));
+  };
+  EXPECT_EQ(in_short(""), 0x02cc5d05U);
+  EXPECT_EQ(in_short("Nobody inspects the spammish repetition"), 0xe2293b2fU);
 }
 
 }  // namespace

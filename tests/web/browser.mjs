@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { program, require } from './bundle.mjs';
+import { load, program, require } from './bundle.mjs';
 
 const { chromium } = require('playwright-core');
 export const rabbit = 'Peter Rabbit met Jemima. Peter Rabbit met Jemima. Peter';
@@ -103,5 +103,21 @@ export async function serious(page) {
   return violations.filter((v) => ['serious', 'critical'].includes(v.impact))
     .map((v) => `${v.id}: ${v.nodes.map((n) => n.target).join(' ')}`);
 }
+
+export const { checksum } = await load('checksum.ts');
+const partOf = (id) => new RegExp(`data-check="[0-9a-f]{8}" id="${id}">([^<]*)`);
+
+// A page with something else in one of its parts, and the checksum of that.
+export const withPart = (html, id, change) => html.replace(partOf(id), (_, before) => {
+  const content = change(before);
+  return `data-check="${checksum(Buffer.from(content, id === 'page-data' ? 'utf8' : 'base64'))}" id="${id}">${content}`;
+});
+
+// A page with one bit of one of its parts changed.
+export const withFlippedBit = (html, id) => html.replace(partOf(id), (all, content) => {
+  const at = all.length - content.length + Math.floor(content.length / 2);
+  const digit = /[B-Yb-y0-9]/.exec(all.slice(at)); // what it becomes is one too
+  return all.slice(0, at + digit.index) + String.fromCharCode(digit[0].charCodeAt(0) ^ 1) + all.slice(at + digit.index + 1);
+});
 
 export const htmlOf = (path) => readFileSync(path, 'utf8');

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { close, htmlOf, launch, measured, open, openRaw, rabbit, settle, text, writePage } from './browser.mjs';
+import { checksum, close, htmlOf, launch, measured, open, openRaw, rabbit, settle, text, withFlippedBit, withPart, writePage } from './browser.mjs';
 import { longModel } from './long_text.mjs';
 
 let path;
@@ -126,9 +126,29 @@ test('text B is as long as text A may be, and no longer', async () => {
                'Text B: 601 tokens are more than a page shows while you type; cephalo page --recorded writes one of a long text.');
 });
 
-test('what is damaged is said in plain words, and files keep their names', async () => {
-  const part = (id, change) => changedPage((html) => html.replace(new RegExp(`(id="${id}">)([^<]*)`), (_, tag, data) => tag + change(data)));
-  const banner = async (each) => text(await open(each, '', { refused: true }), '#banner');
+const banner = async (each) => text(await open(each, '', { refused: true }), '#banner');
+
+test('the checksum is XXH32', () => {
+  const vectors = { '': '02cc5d05', a: '550d7456', abc: '32d153ff', 'Nobody inspects the spammish repetition': 'e2293b2f' };
+  for (const [words, expected] of Object.entries(vectors)) {
+    const bytes = new TextEncoder().encode(`?${words}`);
+    assert.equal(checksum(bytes.slice(1)), expected);
+    assert.equal(checksum(bytes.subarray(1)), expected); // not where words of 32 bits begin
+  }
+});
+
+test('a bit that was flipped on the way is noticed, in every part', async () => {
+  for (const id of ['engine', 'model-config', 'model-parameters', 'model-vocab', 'model-merges']) {
+    assert.equal(await banner(changedPage((html) => withFlippedBit(html, id))), `This page is damaged: its part ‘${id}’ cannot be read.`);
+  }
+  for (const change of [(html) => withFlippedBit(html, 'page-data'), (html) => html.replace('use strict', 'use Strict')]) {
+    const page = await openRaw(changedPage(change));
+    await page.waitForSelector('.unstarted', { state: 'visible' });
+  }
+});
+
+test('what the engine cannot read is said in plain words, and files keep their names', async () => {
+  const part = (id, change) => changedPage((html) => withPart(html, id, change));
   const half = (data) => data.slice(0, 4 * Math.floor(data.length / 8));
   assert.equal(await banner(part('engine', half)), 'This page is damaged: its engine cannot be read.');
   assert.equal(await banner(part('engine', (data) => `?${data}`)), 'This page is damaged: its part ‘engine’ cannot be read.');

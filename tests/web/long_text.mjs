@@ -40,6 +40,7 @@ export function nativeWeights(layer, head) {
 }
 
 export const blockOf = (html, id) => new RegExp(`id="${id}">([^<]*)</script>`).exec(html)[1];
+export const checkOf = (html, id) => new RegExp(`data-check="([0-9a-f]{8})" id="${id}">`).exec(html)[1];
 export const dataOf = (path) => {
   const html = readFileSync(path, 'utf8');
   return { html, data: JSON.parse(/id="page-data">(.*?)<\/script>/.exec(html)[1]) };

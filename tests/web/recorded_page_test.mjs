@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { close, htmlOf, launch, look, measured, open, openRaw, rabbit, rendererBytes, settle, state, text, within, writePage } from './browser.mjs';
+import { close, htmlOf, launch, look, measured, open, openRaw, rabbit, rendererBytes, settle, state, text, within, withFlippedBit, writePage } from './browser.mjs';
 import { require } from './bundle.mjs';
 import { longModel, longText, nativeWeights, writeLongPage } from './long_text.mjs';
 
@@ -276,8 +276,11 @@ test('14: what is damaged is said, never a blank page', async () => {
   writeFileSync(cut, htmlOf(path).replace(/id="recording">[^<]{4000}/, 'id="recording">'));
   const page = await open(cut, '', { refused: true });
   assert.match(await text(page, '#banner'), /recording/i);
+  const flipped = path.replace('.html', '-flipped.html');
+  writeFileSync(flipped, withFlippedBit(htmlOf(path), 'recording'));
+  assert.equal(await text(await open(flipped, '', { refused: true }), '#banner'), 'This page is damaged: its part ‘recording’ cannot be read.');
   const none = path.replace('.html', '-none.html');
-  writeFileSync(none, htmlOf(path).replace(/<script type="application\/octet-stream" id="recording">[^<]*<\/script>/, ''));
+  writeFileSync(none, htmlOf(path).replace(/<script type="application\/octet-stream" data-check="[0-9a-f]{8}" id="recording">[^<]*<\/script>/, ''));
   assert.match(await text(await open(none, '', { refused: true }), '#banner'), /lacks its part ‘recording’/);
 });
 

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { before, test } from 'node:test';
 import { load, program } from './bundle.mjs';
-import { blockOf, dataOf, longModel, nativeWeights, writeLongPage } from './long_text.mjs';
+import { blockOf, checkOf, dataOf, longModel, nativeWeights, writeLongPage } from './long_text.mjs';
 
 const folder = mkdtempSync(join(tmpdir(), 'cephalo-recorded-'));
 const near = (a, b, limit, what) => assert.ok(Math.abs(a - b) <= limit, `${what}: ${a} and ${b}`);
@@ -27,8 +27,8 @@ async function opened(path, cut = 0) {
   };
   await ask({ kind: 'engine', engine: new Uint8Array(Buffer.from(blockOf(html, 'engine'), 'base64')) });
   const recording = blockOf(html, 'recording');
-  const answer = await ask({ kind: 'recording', data: recording.slice(0, recording.length - cut), text: data.text,
-                             recorded: data.recorded });
+  const answer = await ask({ kind: 'recording', data: recording.slice(0, recording.length - cut),
+                             check: checkOf(html, 'recording'), text: data.text, recorded: data.recorded });
   return { ask, run: answer.run, bytes: answer.bytes, data, html };
 }
 

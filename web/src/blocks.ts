@@ -1,4 +1,5 @@
 // The data that the program wrote into the page, in elements that no browser runs.
+import { checksum } from './checksum.ts';
 import type { PageData } from './types.ts';
 
 declare global {
@@ -12,8 +13,15 @@ export function fromBase64(text: string, part: string): Uint8Array {
   try {
     return Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : inPieces(text);
   } catch {
-    throw new Error(`this page is damaged: its part ‘${part}’ cannot be read`);
+    throw damaged(part);
   }
+}
+
+const damaged = (part: string) => new Error(`this page is damaged: its part ‘${part}’ cannot be read`);
+
+// check: what the program wrote next to it
+export function verify(bytes: Uint8Array, part: string, check: string | undefined): void {
+  if (checksum(bytes) !== check) throw damaged(part);
 }
 
 // Where a browser has no fromBase64: in pieces, so that no string is longer than one may be.
@@ -31,15 +39,20 @@ function inPieces(text: string): Uint8Array {
 const lacking = (id: string) => new Error(`this page lacks its part ‘${id}’: it was not saved whole`);
 
 // The element is emptied: the page keeps one copy of its data.
-export function blockText(id: string): string {
+export function blockText(id: string): { data: string; check: string | undefined } {
   const element = document.getElementById(id);
   if (!element) throw lacking(id);
-  const text = element.textContent!;
+  const data = element.textContent!.trim();
   element.textContent = '';
-  return text;
+  return { data, check: element.dataset.check };
 }
 
-export const block = (id: string): Uint8Array => fromBase64(blockText(id).trim(), id);
+export function block(id: string): Uint8Array {
+  const { data, check } = blockText(id);
+  const bytes = fromBase64(data, id);
+  verify(bytes, id, check);
+  return bytes;
+}
 
 // Of a file that was cut the last part is lacking, or is the one that was cut.
 export function requireBlock(id: string): void {
@@ -49,5 +62,7 @@ export function requireBlock(id: string): void {
 export function pageData(): PageData {
   const element = document.getElementById('page-data');
   if (!element) throw new Error('this page lacks its data: it was not saved whole');
-  return JSON.parse(element.textContent!) as PageData;
+  const text = element.textContent!;
+  verify(new TextEncoder().encode(text), 'page-data', element.dataset.check);
+  return JSON.parse(text) as PageData;
 }

@@ -301,7 +301,7 @@ let pageRead = document.readyState !== 'loading';
 function giveData(): void {
   if (!engineStarted || !pageRead) return;
   if (data.recorded) {
-    asked = client.ask({ kind: 'recording', data: blockText('recording'), text: data.text, recorded: data.recorded });
+    asked = client.ask({ kind: 'recording', ...blockText('recording'), text: data.text, recorded: data.recorded });
     return;
   }
   requireBlock('model-merges');

@@ -1,5 +1,5 @@
 // A recorded text behind messages: what the program kept of it, and weights of any row from that.
-import { fromBase64 } from '../blocks.ts';
+import { fromBase64, verify } from '../blocks.ts';
 import type { Block } from '../state.ts';
 import { shrunk } from '../tiles.ts';
 import type { Pair, Pooled, Recorded, Row, Run } from '../types.ts';
@@ -22,7 +22,7 @@ interface PairWish {
 }
 export type RecordedWish =
   // data: base64, decoded where it does not hold up the page
-  | { kind: 'recording'; data: string; text: string; recorded: Recorded }
+  | { kind: 'recording'; data: string; check: string | undefined; text: string; recorded: Recorded }
   | { kind: 'row'; row: RowWish }
   | { kind: 'pair'; pair: PairWish };
 export type RecordedRequest = RecordedWish & { id: number };
@@ -62,8 +62,7 @@ class File {
 }
 
 // Into the engine's memory, some at a time: where there is no worker, the page stays awake.
-async function decoded(engine: Engine, base64: string): Promise<{ at: number; bytes: number }> {
-  const text = base64.trim();
+async function decoded(engine: Engine, text: string): Promise<{ at: number; bytes: number }> {
   const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;
   const bytes = (text.length / 4) * 3 - padding;
   if (!Number.isInteger(bytes) || bytes < 8) throw new Error('page: the recording was cut short');
@@ -113,6 +112,7 @@ export class RecordedHost {
 
   private async load(engine: Engine, request: RecordedRequest & { kind: 'recording' }): Promise<Loaded> {
     const { at, bytes } = await decoded(engine, request.data);
+    verify(engine.memory(at, bytes), 'recording', request.check);
     engine.loadRecording(at, bytes);
     return { engine, file: new File(() => engine.memory(at, bytes)), recorded: request.recorded };
   }
