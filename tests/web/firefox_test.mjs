@@ -1,14 +1,17 @@
 // The page in Firefox: opened from a file, typed into, hovered.
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { look, rabbit, writePage } from './browser.mjs';
 import { Firefox } from './firefox.mjs';
 
 const end = '\uE010'; // the End key
+const debians = '/usr/bin/firefox-esr';
+const lacking = !process.env.FIREFOX && !existsSync(debians) && `there is no ${debians}, as on Ubuntu; FIREFOX=/path/to/firefox names another, which is not a snap`;
 
-test('in Firefox it opens, follows the typing, and a hover isolates', async () => {
-  const firefox = await Firefox.launch(process.env.FIREFOX ?? '/usr/bin/firefox-esr');
+test('in Firefox it opens, follows the typing, and a hover isolates', { skip: lacking }, async () => {
+  const firefox = await Firefox.launch(process.env.FIREFOX ?? debians);
   try {
     await firefox.goto(`${pathToFileURL(writePage(rabbit)).href}#head=3.1`);
     await firefox.until(() => window.cephalo?.state.run && document.getElementById('headline'));
