@@ -186,6 +186,57 @@ test('14: above --max-size the page says what it keeps', async () => {
   assert.doesNotMatch(await text(partly, '.sum'), /were kept/);
 });
 
+const weightsOf = (words, layer, head) =>
+  look(words, '--model', model, '--layer', String(layer), '--head', String(head)).heads.find((each) => each.weights).weights;
+
+for (const [count, size, pooling] of [[257, '3.3MB', 'up to 2 × 2'], [300, '3.4MB', 'up to 2 × 2'], [512, '4.2MB', '2 × 2']]) {
+  test(`14: of ${count} tokens, too, a kept head has every weight and another its strongest keys`, async () => {
+    const words = longText(count);
+    const page = await open(writePage(words, '--model', model, '--recorded', '--max-size', size, '--heads', 'L2H3,L0H4'), '#head=2.3');
+    assert.match(await text(page, '#model'), new RegExp(` · ${count} tokens · 4 layers × 8 heads, 2 in full$`));
+    assert.equal(await text(page, '#pooling'), `each cell: largest of ${pooling}`);
+    const map = await mapOf(page);
+    const tokens = (cell) => [Math.ceil((cell * count) / 256), Math.ceil(((cell + 1) * count) / 256)];
+    const hovered = async (y, x) => {
+      const to = map.at(y, x);
+      await page.mouse.move(to.x, to.y);
+      await settle(page);
+      const { query, key } = (await state(page)).hover;
+      const [rows, columns] = [tokens(y), tokens(x)];
+      assert.ok(rows[0] <= query && query < rows[1] && columns[0] <= key && key < columns[1], `${query} and ${key} in [${y}][${x}]`);
+      return { query, key, shown: await text(page, '#keys .rowb.on .v'), title: await page.getAttribute('#keys .rowb.on .v', 'title') };
+    };
+    const cells = [[0, 0], [255, 255], [255, 0], [200, 199], [128, 64], [77, 20]];
+    const kept = weightsOf(words, 2, 3);
+    for (const [y, x] of cells) {
+      const { query, key, title } = await hovered(y, x);
+      near(Number(title), kept[query][key]);
+      let most = 0;
+      for (let i = tokens(y)[0]; i < tokens(y)[1]; ++i) for (let j = tokens(x)[0]; j < tokens(x)[1] && j <= i; ++j) most = Math.max(most, kept[i][j]);
+      near(Number(title), most);
+    }
+    assert.doesNotMatch(await text(page, '.sum'), /kept/);
+    const last = count - 1; // every head keeps its row: a page opens with it
+    await page.mouse.move(5, 5);
+    await page.evaluate((query) => { location.hash = `#head=2.4&lock=${query}`; }, last - 1);
+    await settle(page);
+    assert.match(await text(page, '.sum'), / Of this head the map and the 8 strongest keys of every token were kept\.$/);
+    const other = weightsOf(words, 2, 4);
+    const strongest = (query) => [...other[query].keys()].sort((a, b) => other[query][b] - other[query][a]).slice(0, 8);
+    const listed = await page.locator('#keys .rowb').evaluateAll((all) => all.map((row) => [Number(row.dataset.key), Number(row.querySelector('.v').title)]));
+    assert.deepEqual(listed.map(([key]) => key), strongest(last - 1).slice(0, listed.length));
+    for (const [key, value] of listed) near(value, other[last - 1][key], 1e-6);
+    await page.keyboard.press('Escape');
+    for (const [y, x] of cells) {
+      const { query, key, shown, title } = await hovered(y, x);
+      assert.equal(shown !== 'not kept', query === last || strongest(query).includes(key), `[${query}][${key}] ${shown}`);
+      if (title) near(Number(title), other[query][key], 1e-6);
+    }
+    assert.equal(await page.locator('#neuron').count(), 0);
+    assert.deepEqual(page.seen.complaints, []);
+  });
+}
+
 // 66 tokens, of which two heads are in full: maps are as fine as the text, so it is not its length that matters.
 const words66 = longText(66);
 const writePartly = (...heads) => writePage(words66, '--recorded', '--max-size', '1.1MB', '--heads', heads.join(','));

@@ -142,7 +142,7 @@ function makeRun(engine: Engine, file: File, recorded: Recorded, text: string, b
 }
 
 // Rows [first, first + rows) of a head; of one that was not kept in full the strongest keys alone,
-// NaN for the others that a token sees.
+// NaN for the others that a token sees. The last row of every head is kept.
 function rowsOfHead({ engine, file, recorded }: Loaded, layer: number, head: number, first: number,
                     rows: number): Float32Array {
   const index = layer * recorded.sizes.num_heads + head;
@@ -158,6 +158,7 @@ function rowsOfHead({ engine, file, recorded }: Loaded, layer: number, head: num
       if (keys[at]! >= 0) out[i * count + keys[at]!] = top[at]!;
     }
   }
+  if (first + rows === count) out.set(file.floats('last').subarray(index * count, (index + 1) * count), (rows - 1) * count);
   return out;
 }
 
