@@ -76,6 +76,15 @@ test('20: a menu stands below its button, whatever stands above the tabs', async
   }
 });
 
+test('20: on a phone the menu stands below its button, whatever the page says next to it', async () => {
+  const page = await open(writePage(rabbit, '--recorded'), '', phone);
+  await page.tap('#menu');
+  await settle(page);
+  const [button, pop] = [await page.locator('#menu').boundingBox(), await page.locator('.pop').boundingBox()];
+  assert.ok(pop.y >= button.y + button.height && pop.y <= button.y + button.height + 12, `${button.y} and ${pop.y}`);
+  assert.ok(pop.x >= 0 && pop.x + pop.width <= 390);
+});
+
 test('20: on a phone a menu has what there is no room for', async () => {
   const page = await open(path, '#head=3.1', phone);
   const sizes = await page.locator('#menu').boundingBox();
