@@ -3,32 +3,15 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <ctime>
 
 #include "cephalo/core/fail.h"
+#include "cephalo/world/patience.h"
 #include "cephalo/world/tags.h"
 
 namespace cephalo {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-// Between two looks at messages: at once, then after others had the core, then after a nap. There
-// may be more processes than cores, and one that spins keeps off the one that it waits for.
-void relax(Clock::duration waited) {
-  using std::chrono::microseconds;
-  constexpr microseconds kSpin{20};
-  constexpr microseconds kYield{2000};
-  constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 100'000};
-  if (waited < kSpin) return;
-  if (waited < kYield) {
-    sched_yield();
-  } else {
-    nanosleep(&kNap, nullptr);
-  }
-}
 
 std::vector<Share> equal_shares(dim_t count, int size) {
   std::vector<Share> shares;
@@ -114,17 +97,36 @@ class WorldOfOne : public World {
 
 }  // namespace
 
+void Patience::nap() const {
+  using std::chrono::microseconds;
+  constexpr microseconds kSpin{20};
+  constexpr microseconds kYield{2000};
+  constexpr timespec kNap{.tv_sec = 0, .tv_nsec = 100'000};
+  const auto waited = Clock::now() - begin_;
+  if (waited < kSpin) return;
+  if (waited < kYield) {
+    sched_yield();
+  } else {
+    nanosleep(&kNap, nullptr);
+  }
+}
+
+bool Patience::is_out() const {
+  return timeout_ > 0.0 && std::chrono::duration<double>(Clock::now() - begin_).count() > timeout_;
+}
+
+void Patience::give_up(int awaited) const {
+  fail(Error::Kind::io,
+       "World: process {} has not answered for {} s; it is stopped, its machine cannot be "
+       "reached, or it needs more time (timeout)",
+       awaited, timeout_);
+}
+
 void Transfers::wait() {
-  const auto begin = Clock::now();
+  const Patience patience(timeout_);
   while (!progress()) {
-    const auto waited = Clock::now() - begin;
-    if (timeout_ > 0.0 && std::chrono::duration<double>(waited).count() > timeout_) {
-      fail(Error::Kind::io,
-           "World: process {} has not answered for {} s; it is stopped, its machine cannot be "
-           "reached, or it needs more time (timeout)",
-           awaited(), timeout_);
-    }
-    relax(waited);
+    if (patience.is_out()) patience.give_up(awaited());
+    patience.nap();
   }
 }
 

@@ -66,6 +66,8 @@ class World {
   double timeout() const { return timeout_; }
 
   virtual std::unique_ptr<Transfers> transfers() = 0;  // none yet
+  // Does their progress() tell when they are there? Else only wait() does.
+  virtual bool tells_progress() const { return true; }
 
   // Begins to pass `mine` on to the next process and to receive what the one before passes on, of
   // the same size; the last one's next is the first. wait() ends it.
