@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "cephalo/attention/engine/problem.h"
+#include "cephalo/attention/ring/ring_help.h"
 #include "cephalo/attention/ring/ring_rows.h"
+#include "cephalo/attention/ring/ring_units.h"
 #include "cephalo/core/parallel.h"
+#include "cephalo/world/patience.h"
 
 namespace cephalo {
 namespace {
@@ -19,7 +24,8 @@ struct JoinedRows {
 };
 
 // One row: lse = log(exp(lse) + exp(more)), context by the shares of the two in it. Where these
-// keys are all hidden more is −inf, and nothing changes.
+// keys are all hidden more is −inf, and nothing changes. The smaller of the two is taken relative
+// to the larger: one exponential and one logarithm, and no share depends on how large they are.
 template <typename T>
 void join_row(T* context, T& lse, const T* more_context, T more, dim_t v_dim) {
   constexpr T kHidden = -std::numeric_limits<T>::infinity();
@@ -29,12 +35,13 @@ void join_row(T* context, T& lse, const T* more_context, T more, dim_t v_dim) {
     lse = more;
     return;
   }
-  const T high = std::max(lse, more);
-  const T sum = high + std::log(std::exp(lse - high) + std::exp(more - high));
-  const T kept = std::exp(lse - sum);
-  const T added = std::exp(more - sum);
+  const T smaller = std::exp(-std::abs(lse - more));
+  const T larger_share = T{1} / (T{1} + smaller);
+  const T smaller_share = smaller * larger_share;
+  const T kept = lse >= more ? larger_share : smaller_share;
+  const T added = lse >= more ? smaller_share : larger_share;
   for (dim_t d = 0; d < v_dim; ++d) context[d] = context[d] * kept + more_context[d] * added;
-  lse = sum;
+  lse = std::max(lse, more) + std::log1p(smaller);
 }
 
 template <typename T>
@@ -66,18 +73,38 @@ class Ring {
  public:
   explicit Ring(const RingCall& call)
       : call_(call),
-        rank_(call.world.rank()),
-        size_(call.world.size()),
         context_(
             Tensor::zeros({call.q.dim(0), call.q.dim(1), call.q.dim(2), call.v.dim(3)}, call.sums)),
         lse_(Tensor::full({call.q.dim(0), call.q.dim(1), call.q.dim(2)},
                           -std::numeric_limits<double>::infinity(), call.sums)) {}
 
-  void run() {
+  void run_alone() {
     KeyRound round(call_);
     do {
-      attend_to(round);
+      for (const RingUnit& unit : ring_units(call_, round.owner(), {})) {
+        attend_to(unit, round.keys());
+        round.progress();
+      }
     } while (round.next());
+    round.finish();
+  }
+
+  // -> how many units of others this process attended to
+  std::int64_t run_with_help(const UnitSize& size) {
+    KeyRound round(call_);
+    RingHelp help(call_);
+    do {
+      run_step(round, help, size);
+    } while (round.next());
+    const Patience patience(call_.world.timeout());
+    while (!help.all_back()) {
+      serve(round, help);
+      pause(help, patience);
+    }
+    round.forget();
+    help.help_others();
+    round.finish();
+    return help.helped();
   }
 
   AttendResult result() && {
@@ -89,50 +116,92 @@ class Ring {
   }
 
  private:
-  void attend_to(KeyRound& round) {
-    for (const RingPiece& q_piece : ring_pieces(call_.tokens, rank_, size_)) {
-      for (const RingPiece& kv_piece : ring_pieces(call_.tokens, round.owner(), size_)) {
-        if (call_.meet(q_piece, kv_piece)) attend_piece(round.keys(), q_piece, kv_piece);
+  void run_step(KeyRound& round, RingHelp& help, const UnitSize& size) {
+    units_ = UnitQueue(ring_units(call_, round.owner(), size));
+    Patience patience(call_.world.timeout());
+    while (units_.left() > 0) {
+      serve(round, help);
+      const std::optional<RingUnit> unit =
+          units_.take_first([&](const RingUnit& each) { return !help.is_awaited_for(each); });
+      if (unit) {
+        attend_to(*unit, round.keys());
         round.progress();
+        patience.begin_again();
+      } else if (units_.left() > 0) {
+        pause(help, patience);
       }
     }
   }
 
-  void attend_piece(RingKeys& keys, const RingPiece& q_piece, const RingPiece& kv_piece) {
-    const dim_t q_end = q_piece.begin + q_piece.whole.count();
-    const dim_t kv_end = kv_piece.begin + kv_piece.whole.count();
-    const MutableTensorView context = context_.mutable_view().slice(2, q_piece.begin, q_end);
-    const MutableTensorView lse = lse_.mutable_view().slice(2, q_piece.begin, q_end);
-    const MutableTensorView more_context = more_.view(0, context.shape(), call_.sums);
-    const MutableTensorView more_lse = more_.view(1, lse.shape(), call_.sums);
-    attend_into({more_context, more_lse}, call_.q.slice(2, q_piece.begin, q_end),
-                keys.k().slice(2, kv_piece.begin, kv_end),
-                keys.v().slice(2, kv_piece.begin, kv_end), call_.mask_of(q_piece, kv_piece),
-                call_.options_of(q_piece, kv_piece));
-    const JoinedRows rows{context, lse, more_context, more_lse};
+  static void pause(const RingHelp& help, const Patience& patience) {
+    if (help.all_back()) return;
+    if (patience.is_out()) patience.give_up(help.awaited());
+    patience.nap();
+  }
+
+  void serve(KeyRound& round, RingHelp& help) {
+    const auto give = [&](double share) -> std::optional<RingUnit> {
+      // The very last is done here sooner than it travels.
+      if (round.is_last() && units_.left() < 2) return std::nullopt;
+      const double wanted = share * static_cast<double>(units_.left());
+      return units_.take_run(static_cast<std::size_t>(std::max(1.0, wanted)));
+    };
+    help.serve(give, round.keys());
+    help.join_returned([&](const RingUnit& unit, const TensorView& context, const TensorView& lse) {
+      join_unit(unit, context, lse);
+    });
+  }
+
+  void attend_to(const RingUnit& unit, RingKeys& keys) {
+    const TensorView q = unit_queries(call_, unit);
+    const MutableTensorView context =
+        more_.view(0, {q.dim(0), q.dim(1), q.dim(2), call_.v.dim(3)}, call_.sums);
+    const MutableTensorView lse = more_.view(1, {q.dim(0), q.dim(1), q.dim(2)}, call_.sums);
+    attend_unit(call_, unit, {context, lse}, q, unit_keys(unit, keys.k()),
+                unit_keys(unit, keys.v()));
+    join_unit(unit, context, lse);
+  }
+
+  void join_unit(const RingUnit& unit, const TensorView& more_context, const TensorView& more_lse) {
+    const auto rows = [&](const MutableTensorView& all) {
+      const Share heads = q_heads_of(call_, unit);
+      const RingPiece& piece = unit.q_rows;
+      return all.slice(1, heads.begin, heads.end)
+          .slice(2, piece.begin, piece.begin + piece.whole.count());
+    };
+    const JoinedRows joined{rows(context_), rows(lse_), more_context, more_lse};
     if (call_.sums == DType::f64) {
-      join<double>(rows);
+      join<double>(joined);
     } else {
-      join<float>(rows);
+      join<float>(joined);
     }
   }
 
   const RingCall& call_;
-  int rank_, size_;
   Tensor context_;  // [batch, num_heads, mine, v_dim]
   Tensor lse_;      // [batch, num_heads, mine]
   KeptMemory<2> more_;
+  UnitQueue units_;  // of the keys at hand
 };
 
 }  // namespace
+
+AttendResult attend_ring_in_units(const RingCall& call, double unit_flops, std::int64_t* helped) {
+  Ring ring(call);
+  if (RingHelp::pays(call, unit_flops)) {
+    const std::int64_t runs = ring.run_with_help(RingHelp::unit_size(call, unit_flops));
+    if (helped != nullptr) *helped = runs;
+  } else {
+    ring.run_alone();
+  }
+  return std::move(ring).result();
+}
 
 AttendResult attend_ring(World& world, dim_t tokens, const TensorView& q, const TensorView& k,
                          const TensorView& v, const Mask& mask, const AttendOptions& options) {
   const RingCall call(world, tokens, q, k, v, mask, options, "attend_ring");
   const UseThreads limit(options.threads);
-  Ring ring(call);
-  ring.run();
-  AttendResult result = std::move(ring).result();
+  AttendResult result = attend_ring_in_units(call, RingHelp::kUnitFlops);
   const int dropped = 4 - q.rank();
   result.context = without_leading_ones(std::move(result.context), dropped);
   result.lse = without_leading_ones(std::move(result.lse), dropped);

@@ -27,7 +27,8 @@ RingShare ring_share(dim_t tokens, int rank, int size);
 // that it would drop in one process. Keys and values of other processes arrive while the ones at
 // hand are attended to: each holds its own, those at hand and those on their way. Partial
 // results join in float32 (float64 for float64), first a process's own keys, then those of the
-// processes before it: an order that ranks alone decide.
+// processes before it: an order that ranks alone decide. Where pieces are long, a process that is
+// done attends for others until all are; who attends to what changes no bits.
 AttendResult attend_ring(World& world, dim_t tokens, const TensorView& q, const TensorView& k,
                          const TensorView& v, const Mask& mask = {},
                          const AttendOptions& options = {});

@@ -1,9 +1,11 @@
 #include "cephalo/attention/ring/ring_rows.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cephalo/attention/engine/problem.h"
 #include "cephalo/core/fail.h"
+#include "cephalo/kernels/kernels.h"
 
 namespace cephalo {
 namespace {
@@ -62,15 +64,20 @@ RingCall::RingCall(World& world_, dim_t tokens_, const TensorView& q_, const Ten
   by_position.tensors.clear();
 }
 
-bool RingCall::meet(const RingPiece& q_piece, const RingPiece& kv_piece) const {
+RingPiece RingCall::seen_keys(const RingPiece& q_piece, const RingPiece& kv_piece) const {
   const MaskExtent extent{q.dim(0), q.dim(1), q_piece.whole.count(), kv_piece.whole.count()};
   const BoundMask bound(by_position, extent, "attend_ring", options_of(q_piece, kv_piece).place,
                         q.device());
+  dim_t begin = extent.kv_tokens;
+  dim_t end = 0;
   for (dim_t b = 0; b < extent.batch; ++b) {
     const BoundMask::KeyRange seen = bound.key_range(b, 0, extent.q_tokens);
-    if (seen.begin < seen.end) return true;
+    if (seen.begin >= seen.end) continue;
+    begin = std::min(begin, seen.begin / kernels::kKvTile * kernels::kKvTile);
+    end = std::max(end, seen.end);
   }
-  return false;
+  if (begin >= end) return {kv_piece.begin, {kv_piece.whole.begin, kv_piece.whole.begin}};
+  return {kv_piece.begin + begin, {kv_piece.whole.begin + begin, kv_piece.whole.begin + end}};
 }
 
 Mask RingCall::mask_of(const RingPiece& q_piece, const RingPiece& kv_piece) const {
@@ -147,15 +154,21 @@ void KeyRound::progress() {
 }
 
 bool KeyRound::next() {
-  if (step_ + 1 >= call_.world.size()) {
-    sending_->wait();
-    return false;
-  }
+  if (is_last()) return false;
   receiving_->wait();
   std::swap(here_, coming_);
   ++step_;
   receive_next();
   return true;
+}
+
+void KeyRound::forget() {
+  here_ = RingKeys(call_.k, call_.v, 0, call_.k.dtype());
+  coming_ = RingKeys(call_.k, call_.v, 0, call_.k.dtype());
+}
+
+void KeyRound::finish() {
+  sending_->wait();
 }
 
 }  // namespace cephalo

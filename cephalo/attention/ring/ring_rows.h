@@ -27,12 +27,17 @@ struct RingCall {
            const TensorView& v, const Mask& mask, const AttendOptions& options,
            const char* function);
 
+  dim_t group() const { return k.dim(1) == 0 ? 0 : q.dim(1) / k.dim(1); }  // heads of q to one of k
   dim_t rows_of(int rank) const { return ring_share(tokens, rank, world.size()).tokens(); }
   // Of queries in one piece against keys in another. The tensors of the mask are cut to them.
   Mask mask_of(const RingPiece& q_piece, const RingPiece& kv_piece) const;
   AttendOptions options_of(const RingPiece& q_piece, const RingPiece& kv_piece) const;
-  // Do positions leave a key of the one to a query of the other?
-  bool meet(const RingPiece& q_piece, const RingPiece& kv_piece) const;
+  // The keys of the one, of all sequences, that positions leave to a query of the other: a range
+  // that begins with a block of keys, so that sums keep their order. No whole keys: none.
+  RingPiece seen_keys(const RingPiece& q_piece, const RingPiece& kv_piece) const;
+  bool meet(const RingPiece& q_piece, const RingPiece& kv_piece) const {
+    return seen_keys(q_piece, kv_piece).whole.count() > 0;
+  }
   // A tensor of the mask or its gradient, [batch | 1, heads | 1, mine | 1, tokens | 1].
   template <typename View>
   View pairs_of(const View& t, const RingPiece& q_piece, const RingPiece& kv_piece) const;
@@ -96,6 +101,9 @@ class KeyRound {
   void progress();  // moves messages on while work is done
   // Waits for the next keys; false after the last.
   bool next();
+  bool is_last() const { return step_ + 1 == call_.world.size(); }
+  void forget();  // the keys of others, after the last: their memory is free
+  void finish();  // waits until all others have the keys of this process
 
  private:
   void receive_next();

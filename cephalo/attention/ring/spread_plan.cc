@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cephalo/attention/attend.h"
+#include "cephalo/attention/ring/ring_help.h"
 #include "cephalo/attention/ring/ring_rows.h"
 #include "cephalo/core/fail.h"
 #include "cephalo/core/format.h"
@@ -194,14 +195,25 @@ class Estimate {
     return seconds;
   }
 
-  // Keys of its own, at hand and on their way; a piece's context and lse before they join.
+  // Do processes that are done attend for others?
+  bool has_help() const {
+    const double rows = as_double(s_.tokens) / (2.0 * s_.processes);
+    return s_.processes > 1 && mask_.tensors.empty() &&
+           RingHelp::pays_for(flops_of_pair_ * as_double(s_.batch) * rows * rows);
+  }
+
+  // Keys of its own, at hand and on their way; a piece's context and lse before they join. With
+  // help about as much again that comes back, and half a piece's q, k and v that leave.
   // Backwards sums in float32: dq, those of keys at hand, leaving and arriving, and a piece's own.
   double ring_memory(int rank) const {
     const dim_t rows = rows_of(rank);
     const dim_t piece = ring_share(s_.tokens, rank, s_.processes).early.count();
     const double held = key_bytes(rows) + std::min(s_.processes - 1, 2) * key_bytes(most_rows());
     if (!s_.backward) {
-      return held + sum_ * as_double(s_.batch * s_.num_heads * piece * (s_.v_dim + 1));
+      const double result = sum_ * as_double(s_.batch * s_.num_heads * piece * (s_.v_dim + 1));
+      if (!has_help()) return held + result;
+      const double q = item_ * as_double(s_.batch * s_.num_heads * piece * s_.head_dim);
+      return held + 2.0 * result + 0.5 * (q + key_bytes(piece));
     }
     const double queries = as_double(s_.batch * s_.num_heads * s_.head_dim);
     return held + sum_ * queries * as_double(rows + piece) +

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "cephalo/attention/ring/ring_units.h"
 #include "tests/attention/ring/ring_claims.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_world.h"
@@ -47,6 +48,27 @@ INSTANTIATE_TEST_SUITE_P(Threads, AttendRingTest,
                            return std::get<0>(each.param).first + "_" +
                                   std::to_string(std::get<1>(each.param));
                          });
+
+TEST(RingUnitsTest, units_of_any_size_are_all_of_the_work) {
+  const auto world = world_of_one();
+  const dim_t tokens = 7000;
+  const Tensor q = Tensor::zeros({1, 6, tokens, 2});
+  const Tensor k = Tensor::zeros({1, 3, tokens, 2});
+  const Mask none;
+  const RingCall call(*world, tokens, q, k, k, none, {}, "attend_ring");
+  for (const UnitSize& size : {UnitSize{}, UnitSize{1e12, true}, UnitSize{1e8, true},
+                               UnitSize{1.0, true}, UnitSize{1e8, false}}) {
+    UnitQueue units(ring_units(call, 0, size));
+    const std::size_t count = units.left();
+    EXPECT_EQ(count == 4, size.flops == 0.0 || size.flops == 1e12) << count;
+    dim_t pairs = 0;
+    for (std::size_t most = 1; const auto run = units.take_run(most); ++most) {
+      pairs += run->q_rows.whole.count() * run->kv_rows.whole.count() * run->kv_heads.count();
+    }
+    EXPECT_EQ(pairs, tokens * tokens * 3) << count;
+    EXPECT_EQ(units.left(), 0U);
+  }
+}
 
 TEST(AttendRingErrorTest, names_what_a_process_should_bring) {
   const auto world = world_of_one();

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "cephalo/attention/ring/attend_heads.h"
 #include "cephalo/attention/ring/attend_ring.h"
+#include "cephalo/attention/ring/ring_help.h"
 #include "cephalo/core/format.h"
 #include "cephalo/core/random.h"
 #include "tests/support/mask_spec.h"
@@ -153,6 +156,85 @@ void sixteen_bits_are_rounded_once(World& world) {
             2 * kHalfDigit);
 }
 
+// A world in which the first process takes its time over every look at messages.
+class SlowWorld : public World {
+ public:
+  explicit SlowWorld(World& world) : World(world.rank(), world.size()), world_(world) {}
+  int processes_here() const override { return world_.processes_here(); }
+  std::unique_ptr<Transfers> transfers() override {
+    return std::make_unique<Slow>(rank() == 0, world_.transfers());
+  }
+  void end() override { world_.end(); }
+  void abort(int status) override { world_.abort(status); }
+
+ private:
+  class Slow : public Transfers {
+   public:
+    Slow(bool slow, std::unique_ptr<Transfers> inner)
+        : Transfers(0.0), slow_(slow), inner_(std::move(inner)) {}
+    void send(int to, int tag, std::span<const std::byte> bytes) override {
+      inner_->send(to, tag, bytes);
+    }
+    void receive(int from, int tag, std::span<std::byte> bytes) override {
+      inner_->receive(from, tag, bytes);
+    }
+    bool progress() override {
+      if (slow_) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      return inner_->progress();
+    }
+
+   private:
+    int awaited() override { return 0; }
+    bool slow_;
+    std::unique_ptr<Transfers> inner_;
+  };
+
+  World& world_;
+};
+
+// Results of this process's rows with and without help have the same bits. -> runs of units that
+// processes attended to for others, all together
+double help_changes_no_bits(World& world, const Problem& p, const Mask& mask,
+                            const AttendOptions& options, const std::string& what) {
+  const dim_t tokens = p.q.dim(2);
+  const RingShare share = ring_share(tokens, world.rank(), world.size());
+  const Tensor q = rows_of(p.q, 2, share);
+  const Tensor k = rows_of(p.k, 2, share);
+  const Tensor v = rows_of(p.v, 2, share);
+  const AttendResult alone = attend_ring(world, tokens, q, k, v, mask, options);
+  SlowWorld slow(world);
+  const RingCall call(slow, tokens, q, k, v, mask, options, "attend_ring");
+  std::int64_t helped = 0;
+  const AttendResult found = attend_ring_in_units(call, 1.0, &helped);
+  EXPECT_TRUE(same_bits(alone.context, found.context)) << what;
+  EXPECT_TRUE(same_bits(alone.lse, found.lse)) << what;
+  Tensor sum = Tensor::full({1}, static_cast<double>(helped), DType::f64);
+  world.sum(sum);
+  return sum.data_as<double>()[0];
+}
+
+void whoever_attends_to_a_unit_gives_it_the_same_bits(World& world) {
+  TorchGenerator generator(44);
+  double helped = 0.0;
+  int rounds = 0;
+  for (const auto& parts : mask_combinations()) {
+    const dim_t tokens = generator.randint(world.size() + 1, 90);
+    const MaskExtent e{2, 6, tokens, tokens};
+    const MaskSpec mask = make_mask_spec(parts, e, generator);
+    if (!mask.mask.tensors.empty()) continue;
+    const Problem p(e, 3, 8, ++rounds % 2 == 0 ? DType::f32 : DType::f64);
+    const AttendOptions options{
+        .dropout = rounds % 3 == 0 ? 0.0 : 0.4, .seed = 78, .threads = rounds % 4 == 0 ? 2 : 1};
+    helped += help_changes_no_bits(world, p, mask.mask, options, mask.name);
+  }
+  EXPECT_GT(rounds, 5);
+  // Pieces that are cut into rows as well.
+  const dim_t tokens = 2 * world.size() * 2400;
+  const Problem p({1, 2, tokens, tokens}, 1, 4, DType::f32);
+  helped += help_changes_no_bits(world, p, window(150, 0), {.threads = 1}, "rows");
+  EXPECT_EQ(helped > 0.0, world.size() > 1) << helped;
+}
+
 // Each head is computed as a whole, by whom does not matter.
 void spread_heads_have_the_bits_of_one_process(World& world) {
   TorchGenerator generator(43);
@@ -185,6 +267,8 @@ const std::vector<std::pair<std::string, WorldClaim>>& ring_claims() {
       {"every_mask_gives_the_results_of_one_process", every_mask_gives_the_results_of_one_process},
       {"repeated_runs_have_the_same_bits", repeated_runs_have_the_same_bits},
       {"sixteen_bits_are_rounded_once", sixteen_bits_are_rounded_once},
+      {"whoever_attends_to_a_unit_gives_it_the_same_bits",
+       whoever_attends_to_a_unit_gives_it_the_same_bits},
       {"spread_heads_have_the_bits_of_one_process", spread_heads_have_the_bits_of_one_process}};
   return claims;
 }

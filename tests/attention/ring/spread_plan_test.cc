@@ -33,6 +33,17 @@ TEST(SpreadPlanTest, a_ring_sends_its_keys_once_to_every_other_process) {
   EXPECT_EQ(found.ring.memory, 256 + 256 + 2 * 4 * (4 + 1) * 4);
 }
 
+TEST(SpreadPlanTest, help_takes_memory_where_pieces_are_long) {
+  SpreadShape shape{.processes = 2, .num_heads = 8, .tokens = 4 * 700, .head_dim = 64};
+  const double keys = 2 * 700 * 8 * 128 * 4;
+  const double result = 700 * 8 * 65 * 4;
+  const SpreadCosts costs{1, 1, 0};
+  EXPECT_EQ(plan(shape, {}, costs).ring.memory,
+            2 * keys + 2 * result + (700 * 8 * 64 * 4 + keys / 2) / 2);
+  shape.tokens /= 2;  // too short
+  EXPECT_EQ(plan(shape, {}, costs).ring.memory, (2 * keys + result) / 2);
+}
+
 TEST(SpreadPlanTest, on_the_way_back_gradients_come_home) {
   SpreadShape shape = small_shape();
   shape.backward = true;

@@ -1,0 +1,262 @@
+#include "cephalo/attention/ring/ring_help.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cephalo/core/parallel.h"
+#include "cephalo/kernels/sizes.h"
+
+namespace cephalo {
+namespace {
+
+constexpr dim_t kLine = 64;  // bytes of a cache line
+
+constexpr int kQuestionTag = 2;  // those of keys and of gradients are 0 and 1
+constexpr int kAnswerTag = 3;
+constexpr int kUnitTag = 4;
+constexpr int kResultTag = 5;
+
+// A piece of queries against one of keys has some units at least, and is worth the messages if it
+// is not much shorter than one of full size.
+constexpr double kUnitsOfPiece = 4.0;
+constexpr double kLeastOfUnit = 0.125;
+// Threads of one process share out what they have, and lose a little at the end of each unit.
+constexpr double kUnitsOfThreads = 16.0;
+
+template <typename T>
+std::span<std::byte> bytes_of(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+double piece_flops(const RingCall& call) {
+  const double rows = static_cast<double>(call.tokens) / (2.0 * call.world.size());
+  const dim_t width = call.q.dim(3) + call.v.dim(3);
+  return 2.0 * static_cast<double>(call.q.dim(0) * call.q.dim(1) * width) * rows * rows;
+}
+
+// q, k and v of a unit.
+std::vector<PackedTensors::Part> rows_of(const RingCall& call, const RingUnit& unit) {
+  const dim_t batch = call.q.dim(0);
+  const dim_t heads = q_heads_of(call, unit).count();
+  const dim_t kv_heads = unit.kv_heads.count();
+  const dim_t keys = unit.kv_rows.whole.count();
+  return {{{batch, heads, unit.q_rows.whole.count(), call.q.dim(3)}, call.q.dtype()},
+          {{batch, kv_heads, keys, call.k.dim(3)}, call.k.dtype()},
+          {{batch, kv_heads, keys, call.v.dim(3)}, call.v.dtype()}};
+}
+
+// Its context and lse.
+std::vector<PackedTensors::Part> results_of(const RingCall& call, const RingUnit& unit) {
+  const dim_t batch = call.q.dim(0);
+  const dim_t heads = q_heads_of(call, unit).count();
+  const dim_t rows = unit.q_rows.whole.count();
+  return {{{batch, heads, rows, call.v.dim(3)}, call.sums}, {{batch, heads, rows}, call.sums}};
+}
+
+}  // namespace
+
+PackedTensors::PackedTensors(const std::vector<Part>& parts) {
+  dim_t bytes = 0;
+  std::vector<dim_t> begins;
+  for (const Part& part : parts) {
+    begins.push_back(bytes);
+    bytes += round_up(numel(part.shape) * static_cast<dim_t>(item_size(part.dtype)), kLine);
+  }
+  memory_ = Tensor::empty({bytes}, DType::u8);
+  auto* first = static_cast<std::byte*>(memory_.mutable_view().mutable_data());
+  for (std::size_t n = 0; n < parts.size(); ++n) {
+    views_.emplace_back(first + begins[n], parts[n].dtype, parts[n].shape);
+  }
+}
+
+std::span<std::byte> PackedTensors::bytes() {
+  return {static_cast<std::byte*>(memory_.mutable_view().mutable_data()), memory_.bytes()};
+}
+
+bool RingHelp::pays(const RingCall& call, double unit_flops) {
+  const World& world = call.world;
+  if (world.size() == 1 || !world.tells_progress() || !call.mask.tensors.empty()) return false;
+  return pays_for(piece_flops(call), unit_flops);
+}
+
+bool RingHelp::pays_for(double piece_flops, double unit_flops) {
+  return piece_flops >= kLeastOfUnit * unit_flops;
+}
+
+UnitSize RingHelp::unit_size(const RingCall& call, double unit_flops) {
+  const int own = call.options.threads > 0 ? call.options.threads : threads();
+  if (own == 1) return {std::min(unit_flops, piece_flops(call) / kUnitsOfPiece), true};
+  return {unit_flops * kUnitsOfThreads * own, false};
+}
+
+RingHelp::RingHelp(const RingCall& call) : call_(call) {
+  const int size = call.world.size();
+  const int rank = call.world.rank();
+  const int circles = (size + kMostTogether - 1) / kMostTogether;
+  for (int circle = 0; circle < circles; ++circle) {
+    const Share ranks = share_of(size, circle, circles);
+    if (rank < ranks.begin || rank >= ranks.end) continue;
+    // From the next one on, so that not all ask the same process first.
+    const auto count = static_cast<int>(ranks.count());
+    const auto first = static_cast<int>(ranks.begin);
+    for (int n = 1; n < count; ++n) {
+      const int peer = first + (rank - first + n) % count;
+      peers_.push_back({peer, expect(peer, kQuestionTag), expect(peer, kAnswerTag)});
+    }
+  }
+}
+
+std::unique_ptr<RingHelp::Coming> RingHelp::expect(int rank, int tag) {
+  auto coming = std::make_unique<Coming>();
+  coming->transfers = call_.world.transfers();
+  coming->transfers->receive(rank, tag, bytes_of(coming->message));
+  return coming;
+}
+
+void RingHelp::say(int rank, int tag, const Message& message) {
+  Leaving& leaving = leaving_.emplace_back();
+  leaving.message = message;
+  leaving.transfers = call_.world.transfers();
+  leaving.transfers->send(rank, tag, bytes_of(leaving.message));
+}
+
+// One that is done and one that is not share what is left, and helpers come back for more: half of
+// an equal share.
+double RingHelp::share() const {
+  const auto done = static_cast<double>(std::count_if(
+      peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.answer == nullptr; }));
+  const double busy = static_cast<double>(peers_.size()) + 1.0 - done;
+  return 0.5 / (1.0 + done / busy);
+}
+
+void RingHelp::answer_question(Peer& peer, const Give& give, RingKeys* keys) {
+  const Word word = peer.question->message.word;
+  peer.question = word == Word::ask ? expect(peer.rank, kQuestionTag) : nullptr;
+  // Whoever has finished has said so, which answers what crosses it.
+  if (word != Word::ask || finished_) return;
+  const std::optional<RingUnit> unit = give(share());
+  if (unit) {
+    give_unit(peer, *unit, *keys);
+  } else {
+    say(peer.rank, kAnswerTag, {.word = Word::nothing});
+  }
+}
+
+void RingHelp::give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys) {
+  say(peer.rank, kAnswerTag, {Word::unit, unit.q_rows.whole, unit.kv_rows.whole, unit.kv_heads});
+  PackedTensors result(results_of(call_, unit));
+  auto coming = call_.world.transfers();
+  coming->receive(peer.rank, kResultTag, result.bytes());
+  given_.push_back({unit, peer.rank, std::move(result), std::move(coming), false});
+  PackedTensors rows(rows_of(call_, unit));
+  rows[0].copy_from(unit_queries(call_, unit));
+  rows[1].copy_from(unit_keys(unit, keys.k()));
+  rows[2].copy_from(unit_keys(unit, keys.v()));
+  // Who asked waits for it: it leaves at once, also where messages travel only while both look.
+  const auto leaving = call_.world.transfers();
+  leaving->send(peer.rank, kUnitTag, rows.bytes());
+  leaving->wait();
+}
+
+RingHelp::Came RingHelp::take_answer(Peer& peer) {
+  if (peer.answer == nullptr || !peer.answer->transfers->progress()) return Came::nothing;
+  const Message message = peer.answer->message;
+  if (asked_ == &peer) asked_ = nullptr;
+  if (message.word == Word::finished) {
+    peer.answer = nullptr;
+    say(peer.rank, kQuestionTag, {.word = Word::ask_no_more});
+    return Came::word;
+  }
+  peer.answer = expect(peer.rank, kAnswerTag);
+  if (message.word != Word::unit) return Came::word;
+  attend_for(peer, message);
+  return Came::work;
+}
+
+void RingHelp::attend_for(const Peer& peer, const Message& message) {
+  const RingUnit unit{{0, message.q_rows}, {0, message.kv_rows}, message.kv_heads};
+  PackedTensors rows(rows_of(call_, unit));
+  const auto coming = call_.world.transfers();
+  coming->receive(peer.rank, kUnitTag, rows.bytes());
+  coming->wait();
+  Leaving& leaving = leaving_.emplace_back();
+  leaving.result.emplace(results_of(call_, unit));
+  PackedTensors& result = *leaving.result;
+  attend_unit(call_, unit, {result[0], result[1]}, rows[0], rows[1], rows[2]);
+  leaving.transfers = call_.world.transfers();
+  leaving.transfers->send(peer.rank, kResultTag, result.bytes());
+  ++helped_;
+}
+
+void RingHelp::look(const Give& give, RingKeys* keys) {
+  leaving_.remove_if([](Leaving& each) { return each.transfers->progress(); });
+  for (Peer& peer : peers_) {
+    while (peer.question != nullptr && peer.question->transfers->progress()) {
+      answer_question(peer, give, keys);
+    }
+  }
+}
+
+void RingHelp::serve(const Give& give, RingKeys& keys) {
+  look(give, &keys);
+  // One that nobody asked yet can only say that it has finished.
+  for (Peer& peer : peers_) take_answer(peer);
+  for (Given& given : given_) given.there = given.there || given.transfers->progress();
+}
+
+bool RingHelp::is_awaited_for(const RingUnit& unit) const {
+  return std::any_of(given_.begin(), given_.end(),
+                     [&](const Given& given) { return given.unit.overlaps(unit); });
+}
+
+void RingHelp::join_returned(const Join& join) {
+  for (auto given = given_.begin(); given != given_.end();) {
+    const bool first = std::none_of(given_.begin(), given, [&](const Given& before) {
+      return before.unit.overlaps(given->unit);
+    });
+    if (!given->there || !first) {
+      ++given;
+      continue;
+    }
+    join(given->unit, given->result[0], given->result[1]);
+    given = given_.erase(given);
+  }
+}
+
+RingHelp::Peer* RingHelp::next_to_ask() {
+  for (std::size_t n = 0; n < peers_.size(); ++n) {
+    Peer& peer = peers_[(next_peer_ + n) % peers_.size()];
+    if (peer.answer == nullptr) continue;
+    next_peer_ = (next_peer_ + n + 1) % peers_.size();
+    return &peer;
+  }
+  return nullptr;
+}
+
+bool RingHelp::all_said() const {
+  return leaving_.empty() && std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+           return peer.answer == nullptr && peer.question == nullptr;
+         });
+}
+
+void RingHelp::help_others() {
+  finished_ = true;
+  for (const Peer& peer : peers_) say(peer.rank, kAnswerTag, {.word = Word::finished});
+  Patience silence(call_.world.timeout());  // of all others
+  Patience idle(0.0);
+  while (!all_said()) {
+    look({}, nullptr);
+    for (Peer& peer : peers_) {
+      const Came came = take_answer(peer);
+      if (came != Came::nothing) silence.begin_again();
+      if (came == Came::work) idle.begin_again();
+    }
+    if (asked_ == nullptr) {
+      asked_ = next_to_ask();
+      if (asked_ != nullptr) say(asked_->rank, kQuestionTag, {.word = Word::ask});
+    }
+    if (silence.is_out()) silence.give_up(asked_ != nullptr ? asked_->rank : peers_[0].rank);
+    idle.nap();
+  }
+}
+
+}  // namespace cephalo

@@ -1,0 +1,132 @@
+#pragma once
+
+// Inside the library only.
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cephalo/attention/ring/ring_units.h"
+#include "cephalo/world/patience.h"
+
+namespace cephalo {
+
+// Tensors side by side in memory, so that they travel as one message; values undefined.
+class PackedTensors {
+ public:
+  struct Part {
+    Shape shape;
+    DType dtype;
+  };
+  explicit PackedTensors(const std::vector<Part>& parts);
+
+  const MutableTensorView& operator[](std::size_t n) const { return views_[n]; }
+  std::span<std::byte> bytes();
+
+ private:
+  Tensor memory_;
+  std::vector<MutableTensorView> views_;
+};
+
+// Processes that are done attend for those that are not: cores of one machine may differ by a
+// factor of two while each has as much to do, and the slowest would keep all of them waiting.
+//
+// Who is done asks one process after the other. One that still has units answers with a run of
+// them, its rows and keys packed, and goes on; the result comes back as a message and joins in its
+// place. A unit gives the same bits whoever attends to it, so nothing depends on who helped. Help
+// is given among up to kMostTogether neighbouring ranks, which mostly share a machine. Every
+// process says that it has finished, and later that it asks no more, so that no message is left
+// when all return.
+class RingHelp {
+ public:
+  explicit RingHelp(const RingCall& call);
+
+  // Does it pay, with units of so many flops for a thread? The same answer on all processes.
+  static bool pays(const RingCall& call, double unit_flops);
+  // The same by the flops of a piece of queries against one of keys alone.
+  static bool pays_for(double piece_flops, double unit_flops = kUnitFlops);
+  static UnitSize unit_size(const RingCall& call, double unit_flops);
+
+  // Looks at messages. give(share): a run of units for one who asks, of about this share of what is
+  // left, with the keys that the process has at hand; none: there are none to give.
+  using Give = std::function<std::optional<RingUnit>(double share)>;
+  void serve(const Give& give, RingKeys& keys);
+
+  // Does the result of an earlier unit with the same rows have to come first?
+  bool is_awaited_for(const RingUnit& unit) const;
+  bool all_back() const { return given_.empty(); }
+  int awaited() const { return given_.front().peer; }  // who has what joins first
+  // join(unit, context, lse) for those that have come back and whose turn it is.
+  using Join = std::function<void(const RingUnit&, const TensorView&, const TensorView&)>;
+  void join_returned(const Join& join);
+
+  // This process is done: helps until all are.
+  void help_others();
+
+  std::int64_t helped() const { return helped_; }  // runs of others that were attended to here
+
+  static constexpr int kMostTogether = 16;
+  // About 40 ms of one core: long against a message, short against a piece worth helping with.
+  static constexpr double kUnitFlops = 4e9;
+
+ private:
+  enum class Word : std::int64_t { ask, ask_no_more, nothing, unit, finished };
+  struct Message {
+    Word word{};
+    Share q_rows = {}, kv_rows = {}, kv_heads = {};  // of the whole
+  };
+  // A message that is expected. Here and below transfers end before the memory that they use.
+  struct Coming {
+    Message message;
+    std::unique_ptr<Transfers> transfers;
+  };
+  struct Peer {
+    int rank;
+    std::unique_ptr<Coming> question;  // its next; none after ask_no_more
+    std::unique_ptr<Coming> answer;    // its next; none after finished
+  };
+  struct Leaving {
+    Message message;
+    std::optional<PackedTensors> result;  // instead of a message
+    std::unique_ptr<Transfers> transfers;
+  };
+  struct Given {
+    RingUnit unit;
+    int peer;
+    PackedTensors result;
+    std::unique_ptr<Transfers> transfers;
+    bool there;
+  };
+
+  std::unique_ptr<Coming> expect(int rank, int tag);
+  void say(int rank, int tag, const Message& message);
+  void answer_question(Peer& peer, const Give& give, RingKeys* keys);
+  void give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys);
+  enum class Came { nothing, word, work };
+  // Takes in the answer of a peer, if it is there; a unit is attended to.
+  Came take_answer(Peer& peer);
+  void attend_for(const Peer& peer, const Message& message);
+  double share() const;
+  void look(const Give& give, RingKeys* keys);
+  Peer* next_to_ask();
+  bool all_said() const;
+
+  const RingCall& call_;
+  std::vector<Peer> peers_;
+  std::list<Leaving> leaving_;
+  std::list<Given> given_;  // in the order in which they join
+  std::size_t next_peer_ = 0;
+  const Peer* asked_ = nullptr;
+  bool finished_ = false;
+  std::int64_t helped_ = 0;
+};
+
+// attend_ring with units of so many flops; helped: how many runs of others this process attended
+// to.
+AttendResult attend_ring_in_units(const RingCall& call, double unit_flops,
+                                  std::int64_t* helped = nullptr);
+
+}  // namespace cephalo
