@@ -6,7 +6,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-from ring_simulator import Costs, Shape, replay, work_of  # noqa: E402
+from ring_simulator import MEASURED, Costs, Shape, helps, replay, told_and_measured, work_of  # noqa: E402
 
 
 class Pairs(unittest.TestCase):
@@ -44,6 +44,52 @@ class Times(unittest.TestCase):
     def test_one_process_sends_nothing(self):
         shape = Shape(1, 8, heads=4, kv_heads=2, head_dim=4)
         self.assertEqual(replay(shape, Costs(64, 1e-9, 1e9))[0], 36)
+
+
+class Uneven(unittest.TestCase):
+    """Two processes of which one is twice as fast."""
+
+    def seconds(self, tokens, **more):
+        shape = Shape(2, tokens, heads=8, kv_heads=8, **more)
+        work = sum(map(sum, work_of(shape)))
+        return shape, work, replay(shape, Costs([1e11, 2e11], 1e18, 0.0))[0]
+
+    def test_who_is_done_helps_with_long_pieces(self):
+        shape, work, seconds = self.seconds(16384)
+        self.assertTrue(helps(shape))
+        self.assertAlmostEqual(seconds, work / 3e11, delta=1e-3 * seconds)
+
+    def test_the_slowest_decides_about_short_ones_and_on_the_way_back(self):
+        for shape, work, seconds in (self.seconds(1024), self.seconds(16384, backward=True)):
+            self.assertFalse(helps(shape))
+            self.assertAlmostEqual(seconds, work / 2 / 1e11, delta=1e-3 * seconds)
+
+    def test_joining_and_new_memory_take_time(self):
+        shape = Shape(2, 8, heads=4, kv_heads=2, head_dim=4)
+        plain = replay(shape, Costs(64, 32, 1))[0]
+        # 3 pairs of pieces, then 2: 2 rows, 4 heads, 4 wide.
+        self.assertEqual(replay(shape, Costs(64, 32, 1, number=0.5))[0] - plain, 0.5 * 5 * 2 * 4 * 4)
+        # Two times keys and values, 256 bytes each; context, and a half of it that joins.
+        self.assertEqual(replay(shape, Costs(64, 32, 1, page=4096))[0] - plain, 2 * 256 + 1.5 * 4 * 4 * 4 * 4)
+
+
+class Measured(unittest.TestCase):
+    def test_rows_are_told_by_the_speeds_of_their_own_processes(self):
+        rows = [{"row": "costs", "processes": 2, "threads": 1, "bandwidth": 1e9, "latency": 0.0},
+                {"row": "train", "processes": 1, "threads": 1, "batch": 16, "parameters": 1, "speeds": [1e11],
+                 "seconds": [1.0, 1.1, 9.0]},
+                {"row": "train", "processes": 2, "threads": 1, "batch": 16, "parameters": 25 * 10**6,
+                 "speeds": [1e11, 5e10], "seconds": [2.0]},
+                {"row": "train", "processes": 2, "threads": 8, "batch": 16, "parameters": 1, "speeds": [1.0],
+                 "seconds": [1.0]},
+                {"row": "attend", "processes": 2, "threads": 1, "way": "", "tokens": 16384, "heads": 8,
+                 "speeds": [1e11, 2e11], "seconds": [1.0, 2.0], "backward_seconds": [3.0]}]
+        found = list(told_and_measured(rows))
+        self.assertEqual([(size, measured) for _, size, _, measured in found], [(1, 1.1), (2, 2.0), (2, 1.5), (2, 3.0)])
+        self.assertAlmostEqual(found[0][2], 1.1)
+        self.assertAlmostEqual(found[1][2], 1.1 + 0.1)
+        costs = Costs([1e11, 2e11], 1e9, 0.0, **MEASURED)
+        self.assertEqual(found[2][2], replay(Shape(2, 16384, 8, 8), costs)[0])
 
 
 if __name__ == "__main__":
