@@ -79,15 +79,17 @@ class Bench:
         cores, small = self.options.cores, self.options.small
         tokens = 4096 if small else 131072
         quarter = max(1, cores // 4)
-        self.ours(1, "attend", cores, 8, tokens, 2)
-        self.ours(cores, "attend", 1, 8, tokens, 2)
+        for _ in range(2):  # in turns
+            self.ours(1, "attend", cores, 8, tokens, 1)
+            self.ours(cores, "account", 1, 8, tokens, 1)
+        self.ours(cores, "account", 1, 8, tokens, 1, "alone")
         self.ours(quarter, "attend", cores // quarter, 8, tokens, 1)
         self.torch("ring", cores, 1, "--tokens", tokens)
 
     def ring_scaling(self):
         tokens = 2048 if self.options.small else 16384
         for processes in self.sizes():
-            self.ours(processes, "attend", 1, 8, tokens, 1, "backward")
+            self.ours(processes, "attend", 1, 8, tokens, 2, "backward")
         self.ours(min(8, self.options.cores), "attend", 1, 8, tokens, 1, "heads")
 
     def long(self):
