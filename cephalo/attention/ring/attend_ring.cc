@@ -140,9 +140,11 @@ class Ring {
   }
 
   void serve(KeyRound& round, RingHelp& help) {
-    const auto give = [&](double share) -> std::optional<RingUnit> {
-      // The very last is done here sooner than it travels.
-      if (round.is_last() && units_.left() < 2) return std::nullopt;
+    const auto give = [&](double share, RingHelp::When when) -> std::optional<RingUnit> {
+      // The very last is done here sooner than it travels, and the last ones sooner than by one who
+      // is busy.
+      const bool later = when == RingHelp::When::later;
+      if (round.is_last() && (units_.left() < 2 || later)) return std::nullopt;
       const double wanted = share * static_cast<double>(units_.left());
       return units_.take_run(static_cast<std::size_t>(std::max(1.0, wanted)));
     };

@@ -119,29 +119,37 @@ void RingHelp::say(int rank, int tag, const Message& message) {
   leaving.transfers->send(rank, tag, bytes_of(leaving.message));
 }
 
-// One that is done and one that is not share what is left, and helpers come back for more: half of
-// an equal share.
+void RingHelp::send(int rank, int tag, PackedTensors tensors) {
+  Leaving& leaving = leaving_.emplace_back();
+  leaving.tensors = std::move(tensors);
+  leaving.transfers = call_.world.transfers();
+  leaving.transfers->send(rank, tag, leaving.tensors->bytes());
+}
+
+// Of what is left with these keys, the same for those who are done and for one who is not: each run
+// less makes a helper wait once more until somebody looks at its question.
 double RingHelp::share() const {
   const auto done = static_cast<double>(std::count_if(
       peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.answer == nullptr; }));
   const double busy = static_cast<double>(peers_.size()) + 1.0 - done;
-  return 0.5 / (1.0 + done / busy);
+  return 1.0 / (1.0 + done / busy);
 }
 
 void RingHelp::answer_question(Peer& peer, const Give& give, RingKeys* keys) {
   const Word word = peer.question->message.word;
-  peer.question = word == Word::ask ? expect(peer.rank, kQuestionTag) : nullptr;
+  peer.question = word != Word::ask_no_more ? expect(peer.rank, kQuestionTag) : nullptr;
   // Whoever has finished has said so, which answers what crosses it.
-  if (word != Word::ask || finished_) return;
-  const std::optional<RingUnit> unit = give(share());
+  if (word == Word::ask_no_more || finished_) return;
+  const When when = word == Word::ask ? When::now : When::later;
+  const std::optional<RingUnit> unit = give(share(), when);
   if (unit) {
-    give_unit(peer, *unit, *keys);
+    give_unit(peer, *unit, *keys, when);
   } else {
     say(peer.rank, kAnswerTag, {.word = Word::nothing});
   }
 }
 
-void RingHelp::give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys) {
+void RingHelp::give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys, When when) {
   say(peer.rank, kAnswerTag, {Word::unit, unit.q_rows.whole, unit.kv_rows.whole, unit.kv_heads});
   PackedTensors result(results_of(call_, unit));
   auto coming = call_.world.transfers();
@@ -151,10 +159,9 @@ void RingHelp::give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys)
   rows[0].copy_from(unit_queries(call_, unit));
   rows[1].copy_from(unit_keys(unit, keys.k()));
   rows[2].copy_from(unit_keys(unit, keys.v()));
-  // Who asked waits for it: it leaves at once, also where messages travel only while both look.
-  const auto leaving = call_.world.transfers();
-  leaving->send(peer.rank, kUnitTag, rows.bytes());
-  leaving->wait();
+  send(peer.rank, kUnitTag, std::move(rows));
+  // Who waits for it gets it at once, also where messages travel only while both look.
+  if (when == When::now) leaving_.back().transfers->wait();
 }
 
 RingHelp::Came RingHelp::take_answer(Peer& peer) {
@@ -178,12 +185,10 @@ void RingHelp::attend_for(const Peer& peer, const Message& message) {
   const auto coming = call_.world.transfers();
   coming->receive(peer.rank, kUnitTag, rows.bytes());
   coming->wait();
-  Leaving& leaving = leaving_.emplace_back();
-  leaving.result.emplace(results_of(call_, unit));
-  PackedTensors& result = *leaving.result;
+  ask_next(Word::ask_ahead);
+  PackedTensors result(results_of(call_, unit));
   attend_unit(call_, unit, {result[0], result[1]}, rows[0], rows[1], rows[2]);
-  leaving.transfers = call_.world.transfers();
-  leaving.transfers->send(peer.rank, kResultTag, result.bytes());
+  send(peer.rank, kResultTag, std::move(result));
   ++helped_;
 }
 
@@ -222,14 +227,13 @@ void RingHelp::join_returned(const Join& join) {
   }
 }
 
-RingHelp::Peer* RingHelp::next_to_ask() {
-  for (std::size_t n = 0; n < peers_.size(); ++n) {
-    Peer& peer = peers_[(next_peer_ + n) % peers_.size()];
-    if (peer.answer == nullptr) continue;
-    next_peer_ = (next_peer_ + n + 1) % peers_.size();
-    return &peer;
+void RingHelp::ask_next(Word word) {
+  for (std::size_t n = 0; n < peers_.size() && asked_ == nullptr; ++n) {
+    const Peer& peer = peers_[next_peer_];
+    next_peer_ = (next_peer_ + 1) % peers_.size();
+    if (peer.answer != nullptr) asked_ = &peer;
   }
-  return nullptr;
+  if (asked_ != nullptr) say(asked_->rank, kQuestionTag, {.word = word});
 }
 
 bool RingHelp::all_said() const {
@@ -250,10 +254,7 @@ void RingHelp::help_others() {
       if (came != Came::nothing) silence.begin_again();
       if (came == Came::work) idle.begin_again();
     }
-    if (asked_ == nullptr) {
-      asked_ = next_to_ask();
-      if (asked_ != nullptr) say(asked_->rank, kQuestionTag, {.word = Word::ask});
-    }
+    if (asked_ == nullptr) ask_next(Word::ask);
     if (silence.is_out()) silence.give_up(asked_ != nullptr ? asked_->rank : peers_[0].rank);
     idle.nap();
   }

@@ -36,10 +36,11 @@ class PackedTensors {
 //
 // Who is done asks one process after the other. One that still has units answers with a run of
 // them, its rows and keys packed, and goes on; the result comes back as a message and joins in its
-// place. A unit gives the same bits whoever attends to it, so nothing depends on who helped. Help
-// is given among up to kMostTogether neighbouring ranks, which mostly share a machine. Every
-// process says that it has finished, and later that it asks no more, so that no message is left
-// when all return.
+// place. Others look at messages only between two units, so a helper asks for the next run before
+// it begins with one. A unit gives the same bits whoever attends to it, so nothing depends on who
+// helped. Help is given among up to kMostTogether neighbouring ranks, which mostly share a machine.
+// Every process says that it has finished, and later that it asks no more, so that no message is
+// left when all return.
 class RingHelp {
  public:
   explicit RingHelp(const RingCall& call);
@@ -50,9 +51,10 @@ class RingHelp {
   static bool pays_for(double piece_flops, double unit_flops = kUnitFlops);
   static UnitSize unit_size(const RingCall& call, double unit_flops);
 
-  // Looks at messages. give(share): a run of units for one who asks, of about this share of what is
-  // left, with the keys that the process has at hand; none: there are none to give.
-  using Give = std::function<std::optional<RingUnit>(double share)>;
+  // Looks at messages. give(share, when): a run of units for one who asks, of about this share of
+  // what is left, with the keys that the process has at hand; none: there are none to give.
+  enum class When { now, later };  // later: who asks is busy until then
+  using Give = std::function<std::optional<RingUnit>(double share, When when)>;
   void serve(const Give& give, RingKeys& keys);
 
   // Does the result of an earlier unit with the same rows have to come first?
@@ -73,7 +75,7 @@ class RingHelp {
   static constexpr double kUnitFlops = 4e9;
 
  private:
-  enum class Word : std::int64_t { ask, ask_no_more, nothing, unit, finished };
+  enum class Word : std::int64_t { ask, ask_ahead, ask_no_more, nothing, unit, finished };
   struct Message {
     Word word{};
     Share q_rows = {}, kv_rows = {}, kv_heads = {};  // of the whole
@@ -90,7 +92,7 @@ class RingHelp {
   };
   struct Leaving {
     Message message;
-    std::optional<PackedTensors> result;  // instead of a message
+    std::optional<PackedTensors> tensors;  // instead of a message
     std::unique_ptr<Transfers> transfers;
   };
   struct Given {
@@ -103,15 +105,16 @@ class RingHelp {
 
   std::unique_ptr<Coming> expect(int rank, int tag);
   void say(int rank, int tag, const Message& message);
+  void send(int rank, int tag, PackedTensors tensors);
   void answer_question(Peer& peer, const Give& give, RingKeys* keys);
-  void give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys);
+  void give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys, When when);
   enum class Came { nothing, word, work };
   // Takes in the answer of a peer, if it is there; a unit is attended to.
   Came take_answer(Peer& peer);
   void attend_for(const Peer& peer, const Message& message);
   double share() const;
   void look(const Give& give, RingKeys* keys);
-  Peer* next_to_ask();
+  void ask_next(Word word);
   bool all_said() const;
 
   const RingCall& call_;
