@@ -10,6 +10,7 @@ from .. import attend_ring as _forward
 from .. import attend_ring_backward as _backward
 from . import _engine
 from ._masks import mask_from
+from .attend import attend
 
 
 class _Transfers:
@@ -88,10 +89,15 @@ def attend_ring(q: Tensor, k: Tensor, v: Tensor, tokens: int, mask=None, scale: 
     first; split_tokens takes them out of a whole. tokens: of the whole sequence.
     mask: as in attend. keep, drop and bias have this process's rows and all keys; the rest is the whole's.
     dropout: seeded by the generator of the group's first process; the pairs that one process would drop.
-    group: of torch.distributed, on CPUs (gloo); None: the default group.
+    group: of torch.distributed, on CPUs (gloo); None: the default group. A group of one, of NCCL too, takes tensors of
+    a GPU and attends there: it has nobody to exchange with.
     -> context of these rows; with return_lse, the named tuple (context, lse, None, None)
     """
     group = group if group is not None else dist.group.WORLD
+    if q.is_cuda and dist.get_world_size(group) == 1:
+        if q.shape[-2] != tokens:
+            raise ValueError(f"attend_ring: a process by itself has all {tokens} tokens, not {q.shape[-2]}")
+        return attend(q, k, v, mask, scale, softcap, dropout, return_lse)
     mask = mask_from(mask)
     rule = _engine.Rule(mask.rule_text(), scale, softcap, dropout)
     seed = _same_seed(group) if dropout else None

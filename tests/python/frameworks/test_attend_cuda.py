@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 import cephalo
 import cephalo.torch
+from cephalo.torch import ring
 
 
 def computes_on_gpu():
@@ -205,3 +207,22 @@ def test_weights_of_a_gpus_tensors_are_refused_by_name():
     q, k, v = inputs()
     with pytest.raises(TypeError, match="cuda"):
         cephalo.torch.attend(q, k, v, return_weights=True)
+
+
+@pytest.mark.skipif(not dist.is_nccl_available(), reason="PyTorch without NCCL")
+def test_a_ring_of_one_over_nccl_is_attend(tmp_path):
+    dist.init_process_group("nccl", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        tensors = inputs()
+        own, whole = ([t.clone().requires_grad_() for t in tensors] for _ in range(2))
+        found = ring.attend_ring(*own, SHAPE[2], cephalo.causal(), return_lse=True)
+        expected = cephalo.torch.attend(*whole, cephalo.causal(), return_lse=True)
+        for result in (found, expected):
+            (result.context.float().sum() + result.lse.sum()).backward()
+        assert torch.equal(found.context, expected.context) and torch.equal(found.lse, expected.lse)
+        assert all(torch.equal(a.grad, b.grad) for a, b in zip(own, whole))
+        assert torch.equal(ring.join_tokens(found.context, 2, SHAPE[2]), expected.context)
+        with pytest.raises(ValueError, match="all 98 tokens"):
+            ring.attend_ring(*own, SHAPE[2] + 1)
+    finally:
+        dist.destroy_process_group()

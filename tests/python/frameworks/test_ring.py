@@ -73,7 +73,7 @@ def kept(rows):
     return ct.keep(rows(torch.rand(TOKENS, TOKENS) < 0.7)) & cephalo.causal()
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_ring_gives_context_and_gradients_of_one_process(size):
     run(size, equals_one_process, (causal, window, kept))
 
