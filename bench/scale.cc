@@ -98,9 +98,10 @@ namespace {
 void run_costs(World& world, const Words& words) {
   const SpreadCosts costs = measure_costs(world, threads());
   print_row(world, words,
-            format_text("\"flops\": {:.4g}, \"bandwidth\": {:.4g}, \"latency\": {:.4g}, "
-                        "\"speeds\": {}",
-                        costs.flops, costs.bandwidth, costs.latency, list_of(speeds(world))));
+            format_text("\"flops\": {:.4g}, \"mean_flops\": {:.4g}, \"bandwidth\": {:.4g}, "
+                        "\"latency\": {:.4g}, \"speeds\": {}",
+                        costs.flops, costs.mean_flops, costs.bandwidth, costs.latency,
+                        list_of(speeds(world))));
 }
 
 // The recipe of the built-in model, on random tokens.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -182,6 +183,12 @@ class Estimate {
     return keys + (s_.backward ? sum_bytes(rows) : 0.0);
   }
 
+  // The slowest holds up the others, unless they help it.
+  double ring_speed() const {
+    const bool mean = costs_.mean_flops > 0.0 && !s_.backward && has_help();
+    return mean ? costs_.mean_flops : costs_.flops;
+  }
+
   // Steps are equally long for all, but for a token.
   double step_seconds(int step) const {
     double seconds = 0.0;
@@ -190,7 +197,7 @@ class Estimate {
       if (step + 1 < s_.processes) {
         message = costs_.latency + step_bytes(r, step) / costs_.bandwidth;
       }
-      seconds = std::max({seconds, step_flops(r, step) / costs_.flops, message});
+      seconds = std::max({seconds, step_flops(r, step) / ring_speed(), message});
     }
     return seconds;
   }
@@ -314,12 +321,17 @@ double measure_exchange(World& world, std::size_t bytes, int rounds) {
   return best_of(rounds, [&] { world.ring_exchange(mine, theirs)->wait(); });
 }
 
-double largest_of_all(World& world, double mine) {
-  double largest = 0.0;
+std::vector<double> everyone(World& world, double mine) {
+  std::vector<double> all;
   for (const std::string& text : world.gather(format_text("{:a}", mine))) {
-    largest = std::max(largest, std::strtod(text.c_str(), nullptr));
+    all.push_back(std::strtod(text.c_str(), nullptr));
   }
-  return largest;
+  return all;
+}
+
+double largest_of_all(World& world, double mine) {
+  const std::vector<double> all = everyone(world, mine);
+  return *std::max_element(all.begin(), all.end());
 }
 
 }  // namespace
@@ -328,11 +340,13 @@ SpreadCosts measure_costs(World& world, int threads) {
   constexpr std::size_t kSmall = 8;
   constexpr std::size_t kLarge = std::size_t{8} << 20;
   // All at once, as in a ring: processes of one machine share its memory.
-  const double computing = largest_of_all(world, 1.0 / measure_flops(threads));
+  const std::vector<double> flops = everyone(world, measure_flops(threads));
   const double small = largest_of_all(world, measure_exchange(world, kSmall, 50));
   const double large = largest_of_all(world, measure_exchange(world, kLarge, 10));
-  return {1.0 / computing, static_cast<double>(kLarge - kSmall) / std::max(large - small, 1e-9),
-          small};
+  return {.flops = *std::min_element(flops.begin(), flops.end()),
+          .bandwidth = static_cast<double>(kLarge - kSmall) / std::max(large - small, 1e-9),
+          .latency = small,
+          .mean_flops = std::accumulate(flops.begin(), flops.end(), 0.0) / world.size()};
 }
 
 SpreadPlan plan(const SpreadShape& shape, const Mask& mask, const SpreadCosts& costs) {

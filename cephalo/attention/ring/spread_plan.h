@@ -24,13 +24,14 @@ struct SpreadShape {
 
 // What one process does in a second, and what a message costs it.
 struct SpreadCosts {
-  double flops = 0.0;      // a second, of attention
-  double bandwidth = 0.0;  // bytes a second that it sends while as many arrive
-  double latency = 0.0;    // seconds that a message takes besides its bytes
+  double flops = 0.0;       // a second, of attention
+  double bandwidth = 0.0;   // bytes a second that it sends while as many arrive
+  double latency = 0.0;     // seconds that a message takes besides its bytes
+  double mean_flops = 0.0;  // of all processes: where they help each other; 0: flops
 };
 
 // Attends and exchanges messages for a moment. Every process calls it and gets the figures of the
-// slowest; `threads`: as in AttendOptions.
+// slowest, and the mean of flops; `threads`: as in AttendOptions.
 SpreadCosts measure_costs(World& world, int threads = 0);
 
 // Which way of spreading takes less time, and what both take. Figures of a process are those of the

@@ -72,6 +72,21 @@ TEST(SpreadPlanTest, keys_travel_while_others_are_attended_to) {
   EXPECT_DOUBLE_EQ(fast.heads.seconds, 18 + 5 * 1 + 416 / 32.0);
 }
 
+TEST(SpreadPlanTest, the_slowest_decides_unless_others_help_it) {
+  SpreadShape shape{.processes = 2, .num_heads = 8, .tokens = 8192, .head_dim = 64};
+  const SpreadCosts costs{1e11, 1e15, 0.0, 2e11};
+  const SpreadPlan long_one = plan(shape, causal(), costs);
+  EXPECT_DOUBLE_EQ(long_one.ring.seconds, long_one.ring.flops / 2e11);
+  EXPECT_DOUBLE_EQ(long_one.heads.seconds - long_one.heads.bytes / 1e15,
+                   long_one.heads.flops / 1e11);
+  shape.backward = true;
+  EXPECT_GE(plan(shape, causal(), costs).ring.seconds, 2.5 * long_one.ring.flops / 1e11);
+  shape.backward = false;
+  shape.tokens = 1024;  // too short for help
+  const SpreadPlan short_one = plan(shape, causal(), costs);
+  EXPECT_DOUBLE_EQ(short_one.ring.seconds, short_one.ring.flops / 1e11);
+}
+
 TEST(SpreadPlanTest, says_which_way_and_why) {
   SpreadShape shape{.processes = 4, .num_heads = 8, .tokens = 4096, .head_dim = 64};
   const SpreadCosts slow_network{1e11, 1e9, 1e-5};
@@ -189,6 +204,7 @@ TEST(SpreadPlanTest, costs_are_measured) {
   testing::run_in_threads(2, [&](World& world) {
     const SpreadCosts costs = measure_costs(world, 1);
     EXPECT_GT(costs.flops, 1e6);
+    EXPECT_GE(costs.mean_flops, costs.flops);
     EXPECT_GT(costs.bandwidth, 1e6);
     EXPECT_GT(costs.latency, 0.0);
     EXPECT_LT(costs.latency, 1.0);
