@@ -28,7 +28,8 @@ class AttendOptions(ctypes.Structure):
                 ("dropout", ctypes.c_double), ("seed", ctypes.c_uint64),
                 ("engine", ctypes.c_int32), ("threads", ctypes.c_int32),
                 ("device", ctypes.c_int32), ("any_order", ctypes.c_int32),
-                ("stream", ctypes.c_void_p), ("arithmetic", ctypes.c_int32)]
+                ("stream", ctypes.c_void_p), ("arithmetic", ctypes.c_int32),
+                ("device_seed", ctypes.c_void_p)]
 
 
 class AttendGradients(ctypes.Structure):

@@ -117,6 +117,8 @@ typedef struct cephalo_attend_options {
   int32_t any_order;
   void* stream;        // on a GPU: the cudaStream_t that the call goes into, without waiting for it
   int32_t arithmetic;  // of float32 on a GPU: CEPHALO_EXACT …
+  // On a GPU, instead of seed: where in its memory the seed is when kernels run; NULL: seed
+  const uint64_t* device_seed;
 } cephalo_attend_options;
 CEPHALO_API cephalo_attend_options cephalo_attend_options_default(void);
 

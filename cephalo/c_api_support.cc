@@ -139,6 +139,7 @@ AttendOptions options_of(const cephalo_attend_options* wanted, const char* funct
   options.stream = o.stream;
   options.deterministic = o.any_order == 0;
   options.arithmetic = arithmetic_of(o.arithmetic, function);
+  options.device_seed = o.device_seed;
   return options;
 }
 

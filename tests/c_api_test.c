@@ -281,6 +281,11 @@ static void test_attend_errors(void) {
   options.dropout = 1.0;
   CHECK_ERROR(cephalo_attend(&q, &k, &v, NULL, &options, &context, NULL), CEPHALO_ERROR_VALUE,
               "dropout (1) must be in [0, 1)");
+  const uint64_t seed = 1;
+  options.dropout = 0.5;
+  options.device_seed = &seed;
+  CHECK_ERROR(cephalo_attend(&q, &k, &v, NULL, &options, &context, NULL), CEPHALO_ERROR_VALUE,
+              "device_seed is in a GPU's memory, q in the host's");
 }
 
 static void test_output_errors(void) {

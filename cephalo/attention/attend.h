@@ -50,6 +50,9 @@ struct AttendOptions {
   void* stream = nullptr;
   bool deterministic = true;  // gradients have the same bits every time; false: in any order
   Arithmetic arithmetic = Arithmetic::exact;
+  // On a GPU, instead of seed: where in its memory the seed is when kernels run, forward and
+  // backward. A captured graph drops other weights at every replay once the number there changes.
+  const std::uint64_t* device_seed = nullptr;
 };
 
 // What was not asked for is empty. Leading dimensions are those of q.

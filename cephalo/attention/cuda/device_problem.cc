@@ -118,6 +118,7 @@ kernels::cuda::Dropout dropout_of(const AttendProblem& problem) {
   if (options.dropout == 0.0) return {};
   const Place& place = problem.mask.place();
   return {.seed = options.seed,
+          .seed_at = options.device_seed,
           .threshold = static_cast<std::uint64_t>(std::ceil(options.dropout * 0x1p32)),
           .grown = dropout_scale(options.dropout, compute_type(problem.q.dtype())),
           .head_begin = static_cast<std::uint32_t>(place.heads.begin),

@@ -78,7 +78,9 @@ LooksAt looks_at(const AttendProblem& p) {
   if (things > 1 || (has_documents && !documents_are_together(p.mask))) return LooksAt::pairs;
   if (has_parts) return bias_of_pairs(p) ? LooksAt::bias : LooksAt::pairs;
   if (caps) return LooksAt::softcap;
-  return drops ? LooksAt::dropout : LooksAt::alibi;
+  // Dropout's own kernels have the keys of all rounds among their arguments.
+  if (drops) return p.options.device_seed == nullptr ? LooksAt::dropout : LooksAt::pairs;
+  return LooksAt::alibi;
 }
 
 // How a kernel reads its tensors.

@@ -76,7 +76,7 @@ void check_shapes(const TensorView& q, const TensorView& k, const TensorView& v,
           k.dim(-2), v.dim(-2), k.shape(), v.shape());
 }
 
-void check_options(const AttendOptions& options, const char* function) {
+void check_options(const TensorView& q, const AttendOptions& options, const char* function) {
   require(options.dropout >= 0.0 && options.dropout < 1.0, "{}: dropout ({}) must be in [0, 1)",
           function, options.dropout);
   require(!options.softcap || (*options.softcap > 0.0 && std::isfinite(*options.softcap)),
@@ -93,6 +93,8 @@ void check_options(const AttendOptions& options, const char* function) {
           "{}: the torch dropout streams draw for a whole problem in its memory order; a rectangle "
           "of one needs the counter stream",
           function);
+  require(options.device_seed == nullptr || !q.device().is_host(),
+          "{}: device_seed is in a GPU's memory, q in the host's", function);
 }
 
 void check_bias_types(const Mask& mask, DType dtype, const char* function) {
@@ -169,7 +171,7 @@ AttendProblem make_problem(const TensorView& q, const KVCache& cache, const Cach
           q.shape());
   check_types(q, k, v, function);
   check_shapes(q, k, v, function);
-  check_options(options, function);
+  check_options(q, options, function);
   check_bias_types(mask, q.dtype(), function);
   require(!mask.lengths, "{}: the cache knows its lengths; leave lengths(...) out of the mask",
           function);
@@ -214,7 +216,7 @@ AttendProblem make_problem(const TensorView& q, const TensorView& k, const Tenso
                            const Mask& mask, const AttendOptions& options, const char* function) {
   check_types(q, k, v, function);
   check_shapes(q, k, v, function);
-  check_options(options, function);
+  check_options(q, options, function);
   check_bias_types(mask, q.dtype(), function);
   const TensorView q4 = with_leading_ones(q, 4);
   const TensorView k4 = with_leading_ones(k, 4);

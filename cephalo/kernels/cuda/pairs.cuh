@@ -20,6 +20,10 @@ __device__ inline KeySpan span_of(const PositionRule& rule, std::int64_t i) {
   return {max(std::int64_t{0}, p - rule.left), min(rule.kv_len, far_end)};
 }
 
+__device__ inline std::uint64_t seed_of(const Dropout& dropout) {
+  return dropout.seed_at != nullptr ? *dropout.seed_at : dropout.seed;
+}
+
 __device__ inline void philox(std::uint64_t key, std::uint32_t (&c)[4]) {
   std::uint32_t k0 = static_cast<std::uint32_t>(key);
   std::uint32_t k1 = static_cast<std::uint32_t>(key >> 32);
@@ -103,7 +107,7 @@ struct Pairs {
                               static_cast<std::uint32_t>(position(i)),
                               a.dropout.head_begin + static_cast<std::uint32_t>(h),
                               a.dropout.batch_begin + static_cast<std::uint32_t>(b)};
-    philox(a.dropout.seed, words);
+    philox(seed_of(a.dropout), words);
     // An index that is not known ahead would move the words to memory.
     const std::uint32_t low = key % 2 == 0 ? words[0] : words[1];
     const std::uint32_t high = key % 2 == 0 ? words[2] : words[3];

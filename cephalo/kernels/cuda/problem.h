@@ -62,8 +62,9 @@ struct MaskArgs {
 // Word key % 4 of philox(seed, {key / 4, position, head, batch}) decides; all four are the whole's.
 struct Dropout {
   std::uint64_t seed;
-  std::uint64_t threshold;  // what is below is dropped; 0: no dropout
-  double grown;             // what a kept weight is multiplied by
+  const std::uint64_t* seed_at;  // in device memory, instead of seed; null: seed
+  std::uint64_t threshold;       // what is below is dropped; 0: no dropout
+  double grown;                  // what a kept weight is multiplied by
   std::uint32_t head_begin, batch_begin;
 };
 

@@ -200,7 +200,7 @@ struct TilePairs {
                               static_cast<std::uint32_t>(i + rule.shift + rules.mask.kv_begin),
                               rules.dropout.head_begin + static_cast<std::uint32_t>(h),
                               rules.dropout.batch_begin + static_cast<std::uint32_t>(b)};
-    philox(rules.dropout.seed, words);
+    philox(seed_of(rules.dropout), words);
     std::uint32_t bits = 0;
 #pragma unroll
     for (int n = 0; n < 4; ++n) bits |= (words[n] < rules.dropout.threshold ? 1U : 0U) << n;

@@ -1,5 +1,5 @@
 // The kernels for Hopper against cuda_simple, which passes the one suite of all engines: lengths,
-// widths, types and masks by position, what is hidden, layouts, bits, streams and graphs.
+// widths, types and masks by position, what is hidden, layouts, bits and streams.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -129,7 +129,7 @@ TEST_F(HopperTest, gradients_by_turns_have_the_same_bits_every_time) {
     const Pass pass({1, 4, 2, 2048, 2048, width}, DType::bf16);
     for (const Mask& mask : {Mask(), causal(), window(500, 100)}) {
       const PassNumbers first = pass.run(Engine::cuda, mask);
-      for (int repeat = 0; repeat < 25; ++repeat) {
+      for (int repeat = 0; repeat < 250; ++repeat) {
         ASSERT_TRUE(same_numbers(pass.run(Engine::cuda, mask), first)) << mask.to_string();
       }
     }
@@ -159,29 +159,6 @@ TEST_F(HopperTest, streams_do_not_disturb_each_other) {
   for (const AttendResult& r : results) EXPECT_TRUE(same_bits(back(r.context), expected.context));
   results.clear();
   for (cudaStream_t& stream : streams) cudaStreamDestroy(stream);
-}
-
-TEST_F(HopperTest, a_captured_call_can_be_replayed) {
-  const Pass pass({2, 2, 2, 300, 300, 64}, DType::bf16);
-  const Mask mask = lengths({300, 200}) & causal();
-  const PassNumbers expected = pass.run(Engine::cuda, mask);
-  const Tensor q = there(pass.q), k = there(pass.k), v = there(pass.v);
-  Tensor context = Tensor::empty(pass.q.shape(), DType::bf16, kGpu);
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  attend_into({context}, q, k, v, mask, {.engine = Engine::cuda, .stream = stream});
-  cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-  cudaGraphExec_t replay = nullptr;
-  ASSERT_EQ(cudaGraphInstantiate(&replay, graph, 0), cudaSuccess);
-  for (int n = 0; n < 100; ++n) ASSERT_EQ(cudaGraphLaunch(replay, stream), cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-  EXPECT_TRUE(same_bits(back(context), expected.context));
-  cudaGraphExecDestroy(replay);
-  cudaGraphDestroy(graph);
-  cudaStreamDestroy(stream);
 }
 
 TEST_F(HopperTest, what_it_refuses_goes_to_cuda_simple_and_plan_says_why) {
