@@ -9,7 +9,7 @@ LENS  := build/transformer-lens
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
 .PHONY: help demo page gallery test test-web test-asan test-sanitized test-tsan test-neon test-wasm test-zig test-mpi test-long test-torch test-tokenizer test-transformer-lens \
-        test-stranger build-cuda test-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench-effects bench docs \
+        test-stranger build-cuda test-cuda sanitize-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench-effects bench docs \
         docs-site docs-lint fmt lint lint-all lint-files deps clean
 
 help: ## this list
@@ -98,6 +98,15 @@ build-cuda: ## with the engines for GPUs; needs no GPU. Looks at what ptxas said
 
 test-cuda: build-cuda ## on a machine with a GPU: the suite of all engines, and the kernels' own tests
 	@ctest --test-dir build/cuda -R '/cuda|HopperTest|^cuda' --output-on-failure
+
+# Some of each kind of kernel: what is hidden, dropout, a bias, wide rows and float32.
+SANITIZED := HopperTest.nan_*:HopperTest.dropout_drops_what_the_cpu_drops:HopperTest.layouts_do_not_change_a_bit
+sanitize-cuda: ## on a machine with a GPU: memcheck, and racecheck of kernels whose order it can follow
+	@tools/deps build test cuda
+	@cmake --preset cuda -B build/cuda-racecheck -DCEPHALO_CUDA_RACECHECK=ON
+	@cmake --build build/cuda-racecheck --target cuda_tests
+	@for tool in memcheck racecheck; do compute-sanitizer --tool $$tool --error-exitcode 1 \
+	  build/cuda-racecheck/tests/cuda_tests --gtest_filter='$(SANITIZED)' || exit 1; done
 
 bench-cuda: ## on a machine with a GPU: against cuDNN through PyTorch, side by side; ARGS=--quick for a look
 	@tools/deps build cuda peers

@@ -21,6 +21,9 @@ find_library(CEPHALO_CUDA_RUNTIME libcudart_static.a REQUIRED HINTS ${cuda_home}
 set(cuda_flags -O3 -std=c++20 -I${PROJECT_SOURCE_DIR} -I${CEPHALO_CUDA_INCLUDE} -Xptxas -v
     -Xcompiler=-fPIC,-fvisibility=hidden -ccbin ${CMAKE_CXX_COMPILER} --expt-relaxed-constexpr
     -Werror all-warnings)
+if(CEPHALO_CUDA_RACECHECK)
+  list(APPEND cuda_flags -DCEPHALO_RACECHECK)
+endif()
 # Machine code for the GPUs that we know, and code that the driver finishes for later ones.
 set(cuda_every_gpu -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90
     -gencode=arch=compute_90,code=compute_90)

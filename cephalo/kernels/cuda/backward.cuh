@@ -87,7 +87,7 @@ struct BackwardConsumer
       }
       hopper::fence_async();
       __syncwarp();
-      if (lane == 0) hopper::barrier_arrive(sm.dq_full(i % 2));
+      hopper::warp_arrive(sm.dq_full(i % 2), lane);
     } else {
       float* const at = to + kGroup * (kDqBlock / 2) + thread * 4;
 #pragma unroll
@@ -180,7 +180,7 @@ struct BackwardConsumer
         hopper::tie(dk);
       }
       __syncwarp();  // every lane has read its rows' numbers
-      if (lane == 0) hopper::barrier_arrive(sm.q_free(s));
+      hopper::warp_arrive(sm.q_free(s), lane);
     }
     // k and v are read no more: their shared memory carries dk and dv out.
     hopper::threads_sync(1, 256);
@@ -204,8 +204,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (int s = 0; s < 2; ++s) {
       hopper::barrier_init(sm.q_full(s), 1);
       hopper::barrier_init(sm.dcontext_full(s), 1);
-      hopper::barrier_init(sm.q_free(s), 8);
-      hopper::barrier_init(sm.dq_full(s), 8);
+      hopper::barrier_init(sm.q_free(s), 8 * hopper::kWarpArrivals);
+      hopper::barrier_init(sm.dq_full(s), 8 * hopper::kWarpArrivals);
       hopper::barrier_init(sm.dq_free(s), 1);
     }
     // Tickets and not blockIdx: who waits for a lower one waits for a block that has started.

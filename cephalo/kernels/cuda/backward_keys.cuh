@@ -28,10 +28,11 @@ struct BackwardKeys {
   }
 
   // Rows past a sequence's end are often memory that nobody has written; weights of 0 do not help
-  // against NaN. rows: [parts][width/64][count][64] from row `first` on
+  // against NaN. rows: [parts][width/64][count][64] from row `first` on. Both warpgroups share
+  // them.
   __device__ void clear_rows(std::uint32_t rows, int count, int first) {
     constexpr int kChunks = C::kParts * kWidth / 8;  // of a row
-    for (int n = static_cast<int>(threadIdx.x) % 128; n < (count - first) * kChunks; n += 128) {
+    for (int n = static_cast<int>(threadIdx.x) % 256; n < (count - first) * kChunks; n += 256) {
       const int row = first + n / kChunks, chunk = n % kChunks;
       const std::uint32_t at = rows + chunk / 8 * (count * 128) + row * 128 + chunk % 8 * 16;
       hopper::put_four(at, 0, 0, 0, 0);

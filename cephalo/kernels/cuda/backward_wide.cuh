@@ -146,7 +146,7 @@ struct WideBackwardConsumer : BackwardPairs<C, 0> {
   }
   __device__ void release(std::uint32_t barrier) {  // this warp no longer reads the stage
     __syncwarp();
-    if (lane == 0) hopper::barrier_arrive(barrier);
+    hopper::warp_arrive(barrier, lane);
   }
 
   __device__ void step(const BackwardTile& tile, const BackwardWalk<C>& walk, int i) {
@@ -231,8 +231,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (int s = 0; s < C::kStages; ++s) {
       hopper::barrier_init(sm.q_full(s), 1);
       hopper::barrier_init(sm.dcontext_full(s), 1);
-      hopper::barrier_init(sm.q_free(s), 8);
-      hopper::barrier_init(sm.dcontext_free(s), 8);
+      hopper::barrier_init(sm.q_free(s), 8 * hopper::kWarpArrivals);
+      hopper::barrier_init(sm.dcontext_free(s), 8 * hopper::kWarpArrivals);
     }
     // Tickets and not blockIdx: who waits for a lower one waits for a block that has started.
     hopper::put_shared(sm.ticket(), static_cast<int>(atomicAdd(a.next_tile, 1u)));

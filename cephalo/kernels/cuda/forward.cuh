@@ -93,7 +93,7 @@ struct ForwardConsumer : ForwardStore<C> {
     }
   }
   __device__ void release(std::uint32_t barrier) {  // this warp no longer reads the stage
-    if (lane == 0) hopper::barrier_arrive(barrier);
+    hopper::warp_arrive(barrier, lane);
   }
   __device__ void wait_k(int i) {
     hopper::barrier_wait(sm.k_full(i % C::kStages), i / C::kStages & 1);
@@ -200,19 +200,19 @@ struct ForwardConsumer : ForwardStore<C> {
   }
 
   // Keys behind a sequence's end are often memory that nobody has written: their rows of v become
-  // 0. Every warpgroup does it for itself, all with the same result.
+  // 0. All warpgroups do it together, at the same block of the same tile.
   __device__ void clear_unwritten(int stage, int key, int kv_len) {
     const int first = max(0, kv_len - key);
     // Told here, and not kept in registers from the kernel's beginning on.
-    const int thread = static_cast<int>(hopper::ready(threadIdx.x % 128));
+    const int thread = static_cast<int>(hopper::ready(threadIdx.x - 128));
     constexpr int kChunks = kParts * kVWidth / 8;  // of a row
-    for (int n = thread; n < (kKeys - first) * kChunks; n += 128) {
+    for (int n = thread; n < (kKeys - first) * kChunks; n += 128 * C::kGroups) {
       const int row = first + n / kChunks, chunk = n % kChunks;
       const std::uint32_t at = sm.v(stage) + chunk / 8 * (kKeys * 128) + row * 128 + chunk % 8 * 16;
       asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
     }
     hopper::fence_async();
-    hopper::threads_sync(8 + group, 128);
+    hopper::threads_sync(7, 128 * C::kGroups);
   }
 
   __device__ void run_tile(const ForwardTile& tile, int used) {
@@ -276,16 +276,16 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (int s = 0; s < C::kStages; ++s) {
       hopper::barrier_init(sm.k_full(s), 1);
       hopper::barrier_init(sm.v_full(s), 1);
-      hopper::barrier_init(sm.k_free(s), 4 * C::kGroups);
-      hopper::barrier_init(sm.v_free(s), 4 * C::kGroups);
+      hopper::barrier_init(sm.k_free(s), 4 * C::kGroups * hopper::kWarpArrivals);
+      hopper::barrier_init(sm.v_free(s), 4 * C::kGroups * hopper::kWarpArrivals);
     }
     for (int s = 0; C::kBias && s < C::kBiasStages; ++s) {
       hopper::barrier_init(sm.bias_full(s), 1);
-      hopper::barrier_init(sm.bias_free(s), 4 * C::kGroups);
+      hopper::barrier_init(sm.bias_free(s), 4 * C::kGroups * hopper::kWarpArrivals);
     }
     for (int x = 0; x < C::kGroups * C::kQBuffers; ++x) {
       hopper::barrier_init(sm.q_full(x), 1);
-      hopper::barrier_init(sm.q_free(x), 1);
+      hopper::barrier_init(sm.q_free(x), hopper::kGroupArrivals);
     }
     hopper::fence_barrier_init();
   }

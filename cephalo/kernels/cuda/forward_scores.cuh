@@ -43,7 +43,7 @@ struct ForwardScores : ForwardRows<C> {
       }
     }
     __syncwarp();
-    if (lane == 0) hopper::barrier_arrive(sm.bias_free(stage));
+    hopper::warp_arrive(sm.bias_free(stage), lane);
   }
   __device__ void cap() {
 #pragma unroll

@@ -101,13 +101,12 @@ struct ForwardStore : ForwardSoftmax<C> {
       if (lane % 4 == 0 && (found >> lane & 15u) != 0 && i < a.q_tokens) list_for_care(tile, i);
     }
     hopper::threads_sync(8 + group, 128);
-    if (threadIdx.x % 128 == 0) {
-      if constexpr (C::kParts == 1) {
-        hopper::box_store(&a.context, sm.q(x), {tile.row + group * 64, tile.head, tile.batch});
-        hopper::stores_wait_read();
-      }
-      hopper::barrier_arrive(sm.q_free(x));
+    const auto thread = static_cast<int>(threadIdx.x % 128);
+    if (C::kParts == 1 && thread == 0) {
+      hopper::box_store(&a.context, sm.q(x), {tile.row + group * 64, tile.head, tile.batch});
+      hopper::stores_wait_read();
     }
+    hopper::group_arrive(sm.q_free(x), thread);
   }
 };
 
