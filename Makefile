@@ -97,7 +97,7 @@ build-cuda: ## with the engines for GPUs; needs no GPU. Looks at what ptxas said
 	@python3 tools/check_cuda.py build/cuda
 
 test-cuda: build-cuda ## on a machine with a GPU: the suite of all engines, and the kernels' own tests
-	@ctest --test-dir build/cuda -R '/cuda|HopperTest|^cuda' --output-on-failure
+	@ctest --test-dir build/cuda -R '/cuda|/Cuda|HopperTest|^cuda' -j 8 --output-on-failure
 
 # Some of each kind of kernel: what is hidden, dropout, a bias, wide rows and float32.
 SANITIZED := HopperTest.nan_*:HopperTest.dropout_drops_what_the_cpu_drops:HopperTest.layouts_do_not_change_a_bit

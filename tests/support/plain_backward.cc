@@ -42,13 +42,18 @@ class PlainBackward {
     for_rows([&](dim_t row) { weigh(row); });
   }
 
-  // From here on run() adds up sizes. Uses the gradients of scores that it found before.
+  // From here on run() adds up sizes.
   void forget_signs() {
     for (auto* numbers : {&q_, &k_, &v_, &dcontext_, &dlse_}) {
       for (T& x : *numbers) x = std::abs(x);
     }
     scale_ = std::abs(scale_);
     sign_of_delta_ = 1;
+  }
+  // As if softcap were straight everywhere.
+  void forget_slopes() { slopes_.clear(); }
+  // And what errors of scores add to them. Uses the gradients of scores that run() found before.
+  void add_noise_of_scores() {
     weight_noise_.assign(weights_.size(), T{1});
     dscore_noise_.assign(weights_.size(), T{0});
     const T per_score = roundings(head_dim_, pass_.equal_qk);
@@ -241,10 +246,24 @@ PlainGradients plain_backward(const PlainPass& pass) {
   return PlainBackward<T>(pass).run();
 }
 
+PlainGradients gradient_sizes(const PlainPass& pass) {
+  PlainBackward<double> backward(pass);
+  backward.forget_signs();
+  return backward.run();
+}
+
 PlainGradients gradient_noise(const PlainPass& pass) {
   PlainBackward<double> backward(pass);
   backward.run();
   backward.forget_signs();
+  backward.add_noise_of_scores();
+  return backward.run();
+}
+
+PlainGradients softcap_noise(const PlainPass& pass) {
+  PlainBackward<double> backward(pass);
+  backward.forget_signs();
+  backward.forget_slopes();
   return backward.run();
 }
 

@@ -36,6 +36,10 @@ struct PlainGradients {
 template <typename T>
 PlainGradients plain_backward(const PlainPass& pass);
 
+// The sizes of all products that a gradient is a sum of, added up: what it would be if none
+// cancelled another, and what rounding each of them to a type costs in units of that rounding.
+PlainGradients gradient_sizes(const PlainPass& pass);
+
 // What rounding can do to each gradient, to first order, in units of 2⁻²² (of float64: 2⁻⁵⁰). A
 // gradient is a sum of products, and each counts with its size: products may cancel, their errors
 // do not. Weights are off by more than their own rounding, where plain code can be exact by luck
@@ -44,6 +48,10 @@ PlainGradients plain_backward(const PlainPass& pass);
 // times, to each side as it comes: √head_dim · (S + |lse|) / 8. dv has this error of the weights;
 // dscores have it times what they are, and through delta times what the others of their row are.
 PlainGradients gradient_noise(const PlainPass& pass);
+
+// What rounding 1 − tanh² of softcap does to each gradient, in the same units: where little is left
+// of it, its error is still that of a number near 1.
+PlainGradients softcap_noise(const PlainPass& pass);
 
 // What the rounding of a stored context does to each gradient, in units of that rounding: delta =
 // Σ dcontext · context is off by the size of its terms, and gradients of scores by weights · that.

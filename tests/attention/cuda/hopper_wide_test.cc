@@ -57,25 +57,6 @@ TEST_F(HopperTest, wide_rows_under_every_mask_by_content_agree_with_cuda_simple)
 }
 
 // ---- float32 ------------------------------------------------------------------------------------
-// Twice what cuda_simple, whose loops are float32, is away from float64, and a floor for where that
-// is exact by luck.
-double allowed(const TensorView& plain, const TensorView& exact) {
-  return 2.0 * relative_difference(plain, exact) + 5e-7;
-}
-
-void expect_as_accurate_as_float32(const PassNumbers& ours, const PassNumbers& plain,
-                                   const PassNumbers& exact) {
-  const auto check = [](const char* what, const TensorView& of_ours, const TensorView& of_plain,
-                        const TensorView& of_exact) {
-    EXPECT_LE(relative_difference(of_ours, of_exact), allowed(of_plain, of_exact)) << what;
-  };
-  check("context", ours.context, plain.context, exact.context);
-  check("lse", ours.lse, plain.lse, exact.lse);
-  check("dq", ours.dq, plain.dq, exact.dq);
-  check("dk", ours.dk, plain.dk, exact.dk);
-  check("dv", ours.dv, plain.dv, exact.dv);
-}
-
 TEST_F(HopperTest, float32_is_as_accurate_as_float32) {
   for (const dim_t width : {64, 128, 40}) {
     for (Pass::Sizes s : kSizes) {
