@@ -111,6 +111,7 @@ sanitize-cuda: ## on a machine with a GPU: memcheck, and racecheck of kernels wh
 bench-cuda: ## on a machine with a GPU: against cuDNN through PyTorch, side by side; ARGS=--quick for a look
 	@tools/deps build cuda peers
 	@cmake --preset shared -B build/cuda-shared -DCEPHALO_CUDA=ON && cmake --build build/cuda-shared
+	@cmake --build build/cuda-shared --target gpu_call_cost && build/cuda-shared/gpu_call_cost
 	@.venv/bin/python bench/gpu_rows.py --library build/cuda-shared/libcephalo.so $(ARGS)
 
 test-long: build ## what takes minutes or gigabytes

@@ -161,12 +161,17 @@ const Allocator* find_allocator(int index) {
 }
 
 Capability capability_of(int index) {
-  Capability capability{};
-  check(cudaDeviceGetAttribute(&capability.major, cudaDevAttrComputeCapabilityMajor, index),
-        "cuda: the GPU's capability");
-  check(cudaDeviceGetAttribute(&capability.minor, cudaDevAttrComputeCapabilityMinor, index),
-        "cuda: the GPU's capability");
-  return capability;
+  static std::array<std::once_flag, kMostDevices> once;
+  static std::array<Capability, kMostDevices> found{};
+  const auto at = static_cast<std::size_t>(index);
+  std::call_once(once[at], [&] {
+    const auto ask = [&](int& number, cudaDeviceAttr what) {
+      check(cudaDeviceGetAttribute(&number, what, index), "cuda: the GPU's capability");
+    };
+    ask(found[at].major, cudaDevAttrComputeCapabilityMajor);
+    ask(found[at].minor, cudaDevAttrComputeCapabilityMinor);
+  });
+  return found[at];
 }
 
 UseDevice::UseDevice(int index) : before_(0) {

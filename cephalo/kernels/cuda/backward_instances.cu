@@ -7,8 +7,7 @@ namespace {
 
 template <typename C>
 int launch(const HopperBackward& args, cudaStream_t stream) {
-  const int error = cudaFuncSetAttribute(
-      attend_backward<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
+  const int error = allow_shared_memory<attend_backward<C>, C::kSharedBytes>();
   if (error != cudaSuccess) return error;
   const int blocks = key_tiles<C>(args) * args.batch * args.num_kv_heads;
   HopperBackward told = args;

@@ -27,8 +27,9 @@ struct SplitRows {
 };
 int split_rows(const SplitRows& args, void* stream);
 
-// A few numbers of the host into device memory, as arguments of kernels: they are read before this
-// returns, in a graph that is being captured too, and nobody waits. Whole words of 4 bytes.
+// A few numbers of the host into device memory: they are read before this returns, and nobody
+// waits. Many of them, and those of a graph that is being captured, as arguments of kernels. Whole
+// words of 4 bytes.
 int upload(void* to, const void* from, std::size_t bytes, void* stream);
 
 // All bytes become 0.

@@ -8,8 +8,7 @@ namespace cephalo::kernels::cuda {
 
 template <typename C>
 int launch_forward(const HopperForward& args, cudaStream_t stream) {
-  const int error = cudaFuncSetAttribute(
-      attend_forward<C>, cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes);
+  const int error = allow_shared_memory<attend_forward<C>, C::kSharedBytes>();
   if (error != cudaSuccess) return error;
   const int blocks = min(multiprocessors(), tile_count<C>(args));
   attend_forward<C><<<blocks, C::kThreads, C::kSharedBytes, stream>>>(args);

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+
 #include "cephalo/kernels/cuda/hopper.cuh"
 #include "cephalo/kernels/cuda/hopper.h"
 #include "cephalo/kernels/cuda/instances.h"
@@ -21,11 +23,32 @@ struct ElementOf<DType::f16> {
   using Type = hopper::F16;
 };
 
+constexpr int kMostDevices = 256;
+
+// Of the current GPU.
 inline int multiprocessors() {
-  int device = 0, count = 0;
+  static std::atomic<int> counts[kMostDevices];
+  int device = 0;
   cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  int count = counts[device].load(std::memory_order_relaxed);
+  if (count == 0) {
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    counts[device].store(count, std::memory_order_relaxed);
+  }
   return count;
+}
+
+// More shared memory than a kernel gets unasked: once for each GPU. Returns cudaError_t's number.
+template <auto kKernel, int kBytes>
+int allow_shared_memory() {
+  static std::atomic<bool> is_allowed[kMostDevices];
+  int device = 0;
+  cudaGetDevice(&device);
+  if (is_allowed[device].load(std::memory_order_relaxed)) return cudaSuccess;
+  const int error =
+      cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  if (error == cudaSuccess) is_allowed[device].store(true, std::memory_order_relaxed);
+  return error;
 }
 
 struct ForwardEntry {
