@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "cephalo/core/format.h"
@@ -159,6 +161,26 @@ TEST_F(HopperTest, streams_do_not_disturb_each_other) {
   for (const AttendResult& r : results) EXPECT_TRUE(same_bits(back(r.context), expected.context));
   results.clear();
   for (cudaStream_t& stream : streams) cudaStreamDestroy(stream);
+}
+
+// Another library may take the GPU's context away from a thread, and tensors are freed anywhere.
+TEST_F(HopperTest, a_thread_without_a_context_attends_and_gives_memory_back) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  ASSERT_EQ(cudaGetDriverEntryPointByVersion("cuCtxSetCurrent", &function, 4000, cudaEnableDefault,
+                                             &found),
+            cudaSuccess);
+  const auto leave_context = [&] { return reinterpret_cast<int (*)(void*)>(function)(nullptr); };
+  const Pass pass({1, 2, 2, 100, 100, 64}, DType::bf16);
+  const PassNumbers expected = pass.run(Engine::cuda, causal());
+  ASSERT_EQ(leave_context(), 0);
+  EXPECT_TRUE(same_numbers(pass.run(Engine::cuda, causal()), expected));
+  std::thread([&, owned = there(pass.q)]() mutable {
+    EXPECT_EQ(leave_context(), 0);
+    const Tensor freed = std::move(owned);
+  }).join();
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_TRUE(same_numbers(pass.run(Engine::cuda, causal()), expected));
 }
 
 TEST_F(HopperTest, what_it_refuses_goes_to_cuda_simple_and_plan_says_why) {
