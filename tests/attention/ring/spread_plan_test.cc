@@ -34,7 +34,7 @@ TEST(SpreadPlanTest, a_ring_sends_its_keys_once_to_every_other_process) {
 }
 
 TEST(SpreadPlanTest, help_takes_memory_where_pieces_are_long) {
-  SpreadShape shape{.processes = 2, .num_heads = 8, .tokens = 4 * 700, .head_dim = 64};
+  SpreadShape shape{.processes = 2, .num_heads = 8, .tokens = dim_t{4} * 700, .head_dim = 64};
   const double keys = 2 * 700 * 8 * 128 * 4;
   const double result = 700 * 8 * 65 * 4;
   const SpreadCosts costs{1, 1, 0};
