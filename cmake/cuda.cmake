@@ -51,6 +51,7 @@ endmacro()
 
 cephalo_cuda_sources(cuda_every_gpu
   cephalo/kernels/cuda/copy.cu
+  cephalo/kernels/cuda/device_parts.cu
   cephalo/kernels/cuda/documents.cu
   cephalo/kernels/cuda/simple.cu
   cephalo/kernels/cuda/simple_backward.cu)
@@ -71,6 +72,7 @@ add_custom_target(cephalo_cuda_kernels DEPENDS ${cuda_objects})
 set_source_files_properties(${cuda_objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
 set(cuda_host_sources
   cephalo/core/cuda_device.cc
+  cephalo/attention/cuda/device_parts.cc
   cephalo/attention/cuda/device_problem.cc
   cephalo/attention/cuda/document_spans.cc
   cephalo/attention/cuda/engine.cc

@@ -43,11 +43,21 @@ void require_on(Device device, const Mask& mask, const char* function) {
 }
 
 // Checks that a part speaks of all sequences at once or of each.
-void require_per_batch(const std::vector<dim_t>& given, dim_t batch, const char* function,
-                       const char* part) {
-  const auto count = static_cast<dim_t>(given.size());
+void require_per_batch(dim_t count, dim_t batch, const char* function, const char* part) {
   require(count == batch || count == 1, "{}: {} has {} entries, batch is {}", function, part, count,
           batch);
+}
+void require_per_batch(const std::vector<dim_t>& given, dim_t batch, const char* function,
+                       const char* part) {
+  require_per_batch(static_cast<dim_t>(given.size()), batch, function, part);
+}
+
+// ids: [tokens] or [batch | 1, tokens]
+void require_ids(const TensorView& ids, dim_t batch, dim_t tokens, const char* function,
+                 const char* which) {
+  const bool fits = ids.rank() == 1 || ids.dim(0) == 1 || ids.dim(0) == batch;
+  require(fits && ids.dim(-1) == tokens, "{}: documents ids {} must be [{} (batch), {} ({})]",
+          function, ids.shape(), batch, tokens, which);
 }
 
 // `values` has one entry for all sequences, or one for each.
@@ -116,6 +126,7 @@ BoundMask::BoundMask(const Mask& mask, const MaskExtent& extent, const char* fun
   bind_positions(function);
   bind_tensors(function);
   bind_documents(function);
+  bind_device_parts(function);
   for (const std::vector<float>& slopes : mask.alibi) {
     require(static_cast<dim_t>(slopes.size()) == whole_.num_heads,
             "{}: alibi has {} slopes, num_heads is {}", function, slopes.size(), whole_.num_heads);
@@ -192,10 +203,37 @@ void BoundMask::bind_documents(const char* function) const {
   for (const auto& [ids, tokens, which] :
        {std::tuple{&documents.q_ids, whole_.q_tokens, "q_tokens"},
         std::tuple{&documents.kv_ids, whole_.kv_tokens, "kv_tokens"}}) {
-    require((ids->dim(0) == 1 || ids->dim(0) == whole_.batch) && ids->dim(1) == tokens,
-            "{}: documents ids {} must be [{} (batch), {} ({})]", function, ids->shape(),
-            whole_.batch, tokens, which);
+    require_ids(*ids, whole_.batch, tokens, function, which);
   }
+}
+
+// Shapes alone: the numbers are elsewhere.
+void BoundMask::bind_device_parts(const char* function) const {
+  using Role = DevicePart::Role;
+  for (const DevicePart& part : mask_.device_parts) {
+    const TensorView& t = part.view;
+    switch (part.role) {
+      case Role::q_documents:
+        require_ids(t, whole_.batch, whole_.q_tokens, function, "q_tokens");
+        break;
+      case Role::kv_documents:
+        require_ids(t, whole_.batch, whole_.kv_tokens, function, "kv_tokens");
+        break;
+      case Role::slopes:
+        require(t.numel() == whole_.num_heads, "{}: alibi has {} slopes, num_heads is {}", function,
+                t.numel(), whole_.num_heads);
+        break;
+      case Role::prefix:
+      case Role::kv_lengths:
+      case Role::q_lengths:
+        require_per_batch(t.numel(), whole_.batch, function, name(part.role));
+        break;
+    }
+  }
+}
+
+bool BoundMask::is_from_the_end() const {
+  return mask_.positions.value_or(Mask::Positions{}).align == Align::bottom_right;
 }
 
 // The one rule of lengths, causal and window: j < kv_len, and j <= p or j < prefix, and

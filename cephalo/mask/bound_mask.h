@@ -94,6 +94,9 @@ class BoundMask {
   const std::vector<Part>& parts() const { return parts_; }
   // Numbers that lie on a device, which spans then do not know of.
   bool has_device_parts() const { return !mask_.device_parts.empty(); }
+  const std::vector<DevicePart>& device_parts() const { return mask_.device_parts; }
+  // The last query is at the position of the last key.
+  bool is_from_the_end() const;
 
   // The rule by position for the queries of one sequence, counted from the rectangle's beginning.
   struct Sequence {
@@ -114,6 +117,7 @@ class BoundMask {
   void bind_positions(const char* function);
   void bind_tensors(const char* function);
   void bind_documents(const char* function) const;
+  void bind_device_parts(const char* function) const;
   std::size_t whole_head(dim_t h) const { return static_cast<std::size_t>(place_.heads.begin + h); }
   bool same_document(dim_t b, dim_t i, dim_t j) const;
   bool visible_by_content(dim_t b, dim_t h, dim_t i, dim_t j) const;

@@ -72,18 +72,23 @@ Tensor document_ids(const TensorView& ids) {
   return std::move(copy).reshaped(one_row);
 }
 
-Mask from_documents(const TensorView& q_ids, const TensorView& kv_ids, bool same_tokens) {
+struct DocumentsKnown {
+  bool same_tokens, in_order;
+};
+
+Mask from_documents(const TensorView& q_ids, const TensorView& kv_ids,
+                    const DocumentsKnown& known) {
   check_document_ids(q_ids);
   check_document_ids(kv_ids);
   const Device device = common_device("documents", {{"q_ids", q_ids}, {"kv_ids", kv_ids}});
   Mask mask;
   if (!device.is_host()) {
-    mask.device_parts = {{DevicePart::Role::q_documents, q_ids},
-                         {DevicePart::Role::kv_documents, kv_ids}};
+    mask.device_parts = {{DevicePart::Role::q_documents, q_ids, known.in_order},
+                         {DevicePart::Role::kv_documents, kv_ids, known.in_order}};
     return mask;
   }
   mask.documents = std::make_shared<const Mask::Documents>(
-      Mask::Documents{document_ids(q_ids), document_ids(kv_ids), same_tokens});
+      Mask::Documents{document_ids(q_ids), document_ids(kv_ids), known.same_tokens});
   return mask;
 }
 
@@ -251,11 +256,15 @@ Mask lengths_from(const TensorView& kv, const TensorView& q) {
 }
 
 Mask documents(const TensorView& ids) {
-  return from_documents(ids, ids, true);
+  return from_documents(ids, ids, {.same_tokens = true, .in_order = false});
 }
 
 Mask documents(const TensorView& q_ids, const TensorView& kv_ids) {
-  return from_documents(q_ids, kv_ids, false);
+  return from_documents(q_ids, kv_ids, {.same_tokens = false, .in_order = false});
+}
+
+Mask documents_in_order(const TensorView& q_ids, const TensorView& kv_ids) {
+  return from_documents(q_ids, kv_ids, {.same_tokens = false, .in_order = true});
 }
 
 Mask keep(const TensorView& t) {

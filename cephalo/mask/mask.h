@@ -39,6 +39,7 @@ const char* name(MaskTensor::Role role);  // "keep"
 struct DevicePart {
   enum class Role { prefix, kv_lengths, q_lengths, q_documents, kv_documents, slopes } role;
   TensorView view;
+  bool in_order = false;  // of documents: as documents_in_order says
 };
 
 const char* name(DevicePart::Role role);  // "lengths(kv)"
@@ -128,6 +129,10 @@ Mask lengths(const NumbersTensor auto& kv, const NumbersTensor auto& q) {
 // unless they are on a device.
 Mask documents(const TensorView& ids);
 Mask documents(const TensorView& q_ids, const TensorView& kv_ids);
+// The same, where you know that ids never fall and that those below 0 come last, as in sequences
+// packed one after the other. Of ids on a device nobody can look that up: who relies on it is
+// faster, and where it does not hold, who sees whom is not defined.
+Mask documents_in_order(const TensorView& q_ids, const TensorView& kv_ids);
 
 // t: bool or integers, [q, k], [heads|1, q|1, k|1] or [batch|1, heads|1, q|1, k|1].
 Mask keep(const TensorView& t);  // may look where t is nonzero

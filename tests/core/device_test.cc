@@ -222,5 +222,30 @@ TEST(DeviceTest, parts_of_a_mask_may_lie_on_a_device_and_no_problem_of_the_host_
             "documents: q_ids lies on cuda:1, kv_ids on host");
 }
 
+TEST(DeviceTest, parts_on_the_problems_device_must_fit_its_sizes) {
+  const FakeDevice fake;
+  const Tensor numbers = fake.empty({2}, DType::i32), ids = fake.empty({2, 4}, DType::i64);
+  const Tensor slopes = fake.empty({3});
+  const Mask fitting = causal(numbers) & lengths(numbers, numbers) & alibi(slopes) &
+                       documents_in_order(ids, ids) & window(1, 1);
+  const BoundMask bound(fitting, {2, 3, 4, 4}, "attend", {}, ids.device());
+  EXPECT_EQ(bound.device_parts().size(), 6U);
+  EXPECT_TRUE(bound.device_parts().back().in_order);
+  EXPECT_TRUE(bound.is_from_the_end());
+  const auto error = [&](const Mask& mask, const MaskExtent& extent) {
+    return error_of([&] { BoundMask(mask, extent, "attend", {}, ids.device()); });
+  };
+  const Mask by_number = lengths(numbers), by_id = documents(ids), by_slope = alibi(slopes);
+  EXPECT_EQ(error(by_number, {3, 3, 4, 4}), "attend: lengths(kv) has 2 entries, batch is 3");
+  EXPECT_EQ(error(by_id, {2, 3, 4, 5}),
+            "attend: documents ids [2, 4] must be [2 (batch), 5 (kv_tokens)]");
+  EXPECT_EQ(error(by_slope, {2, 4, 4, 4}), "attend: alibi has 3 slopes, num_heads is 4");
+}
+
+TEST(DeviceTest, documents_in_order_are_documents_on_the_host) {
+  const Tensor ids = Tensor::of({0, 0, 1, -1}, DType::i64);
+  EXPECT_EQ(documents_in_order(ids, ids).draw(4, 4), documents(ids, ids).draw(4, 4));
+}
+
 }  // namespace
 }  // namespace cephalo

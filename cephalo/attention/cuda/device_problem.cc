@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 
+#include "cephalo/attention/cuda/device_parts.h"
 #include "cephalo/attention/cuda/document_spans.h"
 #include "cephalo/core/random.h"
 #include "cephalo/kernels/cuda/copy.h"
@@ -49,13 +51,16 @@ std::vector<PositionRule> rules_of(const BoundMask& mask) {
   for (const BoundMask::Sequence& s : mask.sequences()) {
     rules.push_back({s.q_len, s.kv_len, s.shift, s.prefix, s.left, s.right});
   }
+  // Where a device has a number for each sequence, each has a rule to be changed.
+  if (rules.size() == 1) rules.resize(static_cast<std::size_t>(rule_count(mask)), rules.front());
   return rules;
 }
 
 std::vector<double> slopes_of(const BoundMask& mask) {
   std::vector<double> slopes;
   for (dim_t h = 0; h < mask.extent().num_heads; ++h) slopes.push_back(mask.slope(h));
-  const bool any = std::any_of(slopes.begin(), slopes.end(), [](double s) { return s != 0.0; });
+  const bool any = has_device_slopes(mask) ||
+                   std::any_of(slopes.begin(), slopes.end(), [](double s) { return s != 0.0; });
   return any ? slopes : std::vector<double>();
 }
 
@@ -135,9 +140,6 @@ kernels::cuda::Rows rows_of(const TensorView& t) {
 
 const char* why_not_on_cuda(const AttendProblem& problem) {
   if (problem.cache != nullptr) return "a cache of keys and values lies on the host";
-  if (problem.mask.has_device_parts()) {
-    return "lengths, prefixes, documents and slopes are read from the host's memory";
-  }
   if (problem.mask.parts().size() > kernels::cuda::kMostMaskParts) {
     return "the mask has more than 8 tensors";
   }
@@ -178,16 +180,24 @@ void DeviceProblem::send(const AttendProblem& problem, std::size_t scratch_bytes
   if (mask.has_documents()) documents = add_documents(mask, parcel);
   used_ = taken(numbers_.size());
   if (mask.has_documents()) used_ = place_tokens(mask.extent(), used_, documents);
+  std::optional<DeviceDocuments> device_documents;
+  const std::size_t device_documents_at = used_;
+  if (has_device_documents(mask)) used_ += taken(device_documents.emplace(mask).bytes());
   scratch_ = std::make_unique<cuda::Scratch>(used_ + scratch_bytes);
-  const std::byte* base = scratch_->data();
-  to.rules = reinterpret_cast<const PositionRule*>(base + rules_at);
-  if (!slopes.empty()) to.slopes = reinterpret_cast<const double*>(base + slopes_at);
+  std::byte* base = scratch_->data();
+  auto* rules_there = reinterpret_cast<PositionRule*>(base + rules_at);
+  auto* slopes_there = reinterpret_cast<double*>(base + slopes_at);
+  to.rules = rules_there;
+  if (!slopes.empty()) to.slopes = slopes_there;
   for (const BoundMask::Part& part : mask.parts()) to.parts[to.part_count++] = part_of(part);
   to.kv_begin = mask.place().kv_tokens.begin;
   cuda::check(
       kernels::cuda::upload(scratch_->data(), numbers_.data(), numbers_.size(), current_stream()),
       "attend");
+  change_rules(mask, rules_there);
+  add_device_slopes(mask, slopes_there);
   if (mask.has_documents()) write_documents(mask.extent(), documents);
+  if (device_documents) device_documents->write(base + device_documents_at, to, spans_);
 }
 
 // What was sent of documents, as kernels see it, and the numbers of their tokens.

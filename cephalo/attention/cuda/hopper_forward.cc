@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "cephalo/attention/cuda/device_parts.h"
 #include "cephalo/attention/cuda/document_spans.h"
 #include "cephalo/attention/cuda/packed.h"
 #include "cephalo/attention/cuda/tensor_map.h"
@@ -27,8 +28,9 @@ std::size_t list_bytes(const AttendProblem& problem) {
   return DeviceProblem::taken(static_cast<std::size_t>(query_rows(problem)) * sizeof(unsigned));
 }
 
-// Does every query see every key?
+// Does every query see every key, as far as positions go?
 bool sees_all(const BoundMask& mask) {
+  if (has_device_lengths(mask)) return false;
   for (const BoundMask::Sequence& s : mask.sequences()) {
     const bool all = s.q_len == mask.extent().q_tokens && s.span(0).end >= s.kv_len &&
                      s.kv_len == mask.extent().kv_tokens && s.span(s.q_len - 1).begin == 0;
@@ -38,8 +40,10 @@ bool sees_all(const BoundMask& mask) {
 }
 
 bool shifts_fit(const BoundMask& mask) {
+  const dim_t tokens = mask.whole().q_tokens + mask.whole().kv_tokens;
+  const dim_t more = has_device_lengths(mask) ? tokens : 0;  // that lengths there may add
   for (const BoundMask::Sequence& s : mask.sequences()) {
-    if (std::abs(s.shift) >= kernels::cuda::kFarthestShift) return false;
+    if (std::abs(s.shift) + more >= kernels::cuda::kFarthestShift) return false;
   }
   return true;
 }
@@ -59,15 +63,22 @@ std::optional<TensorView> bias_of_pairs(const AttendProblem& p) {
 }
 
 bool has_slopes(const BoundMask& mask) {
+  if (has_device_slopes(mask)) return true;
   for (dim_t h = 0; h < mask.extent().num_heads; ++h) {
     if (mask.slope(h) != 0.0) return true;
   }
   return false;
 }
 
+// Are the tokens of every document known to be neighbours?
+bool are_together(const BoundMask& mask) {
+  return mask.has_documents() ? documents_are_together(mask) : device_documents_are_in_order(mask);
+}
+
 // What a mask and options ask for beside positions.
 LooksAt looks_at(const AttendProblem& p) {
-  const bool has_parts = !p.mask.parts().empty(), has_documents = p.mask.has_documents();
+  const bool has_parts = !p.mask.parts().empty();
+  const bool has_documents = p.mask.has_documents() || has_device_documents(p.mask);
   const bool slopes = has_slopes(p.mask), caps = p.options.softcap.has_value();
   const bool drops = p.options.dropout > 0.0;
   const int things = static_cast<int>(has_parts) + static_cast<int>(slopes) +
@@ -75,7 +86,7 @@ LooksAt looks_at(const AttendProblem& p) {
   if (things == 0 && !has_documents) {
     return sees_all(p.mask) ? LooksAt::nothing : LooksAt::positions;
   }
-  if (things > 1 || (has_documents && !documents_are_together(p.mask))) return LooksAt::pairs;
+  if (things > 1 || (has_documents && !are_together(p.mask))) return LooksAt::pairs;
   if (has_parts) return bias_of_pairs(p) ? LooksAt::bias : LooksAt::pairs;
   if (caps) return LooksAt::softcap;
   // Dropout's own kernels have the keys of all rounds among their arguments.
