@@ -20,6 +20,8 @@ class Allocator {
   // returns. An error where the device does not have it.
   virtual void copy_in(void* to, const void* host, std::size_t bytes) const;
   virtual void copy_out(void* host, const void* from, std::size_t bytes) const;
+  // Until all that is in the current stream is done.
+  virtual void wait() const {}
 
  protected:
   ~Allocator() = default;

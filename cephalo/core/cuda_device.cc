@@ -126,6 +126,11 @@ class PoolAllocator final : public Allocator {
   void copy_out(void* host, const void* from, std::size_t bytes) const override {
     copy(host, from, bytes, cudaMemcpyDeviceToHost);
   }
+  void wait() const override {
+    const UseDevice device(index_);
+    check(cudaStreamSynchronize(static_cast<cudaStream_t>(current_stream())),
+          "cuda: a kernel of this call or an earlier one");
+  }
 
  private:
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) const {

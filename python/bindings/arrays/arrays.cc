@@ -13,6 +13,7 @@
 #include "bindings/arrays/array.h"
 #include "bindings/arrays/exchange.h"
 #include "bindings/arrays/refusals.h"
+#include "bindings/arrays/torch_names.h"
 #include "cephalo/core/allocator.h"
 #include "cephalo/core/error.h"
 #include "cephalo/core/format.h"
@@ -63,15 +64,6 @@ std::optional<DType> dtype_of(nb::dlpack::dtype given, bool unsigned_too) {
   }
 }
 
-nb::dlpack::dtype to_dlpack(DType dtype) {
-  const auto bits = static_cast<std::uint8_t>(8 * item_size(dtype));
-  if (dtype == DType::bf16) return {static_cast<std::uint8_t>(dtype_code::Bfloat), bits, 1};
-  if (dtype == DType::boolean) return {static_cast<std::uint8_t>(dtype_code::Bool), bits, 1};
-  if (dtype == DType::u8) return {static_cast<std::uint8_t>(dtype_code::UInt), bits, 1};
-  if (is_floating(dtype)) return {static_cast<std::uint8_t>(dtype_code::Float), bits, 1};
-  return {static_cast<std::uint8_t>(dtype_code::Int), bits, 1};
-}
-
 // NumPy exports no array of a type it does not know itself; ml_dtypes' bfloat16 is two bytes of it.
 bool is_numpy_bfloat16(nb::handle array) {
   const nb::object dtype = nb::getattr(array, "dtype", nb::none());
@@ -103,7 +95,7 @@ std::optional<Device> gpu_of(const nb::dlpack::dltensor& tensor) {
 }
 
 // Of an array that was imported: what it is, or why it is not taken.
-Layout layout_of(const nb::dlpack::dltensor& tensor, nb::handle source, const std::string& who,
+Layout layout_of(const nb::dlpack::dltensor& tensor, nb::handle source, const Who& who,
                  std::optional<DType> dtype, bool on_gpu) {
   std::optional<Device> device;
   if (on_gpu) device = gpu_of(tensor);
@@ -112,9 +104,9 @@ Layout layout_of(const nb::dlpack::dltensor& tensor, nb::handle source, const st
   }
   if (!dtype) refuse_dtype(source, who);
   if (tensor.ndim > kMaxRank) {
-    throw nb::value_error(
-        format_text("{} has {} dimensions; at most {} are supported", who, tensor.ndim, kMaxRank)
-            .c_str());
+    throw nb::value_error(format_text("{} has {} dimensions; at most {} are supported",
+                                      std::string(who), tensor.ndim, kMaxRank)
+                              .c_str());
   }
   Layout layout{static_cast<std::byte*>(tensor.data) + tensor.byte_offset,
                 *dtype,
@@ -123,8 +115,8 @@ Layout layout_of(const nb::dlpack::dltensor& tensor, nb::handle source, const st
                 device.value_or(Device{})};
   if (reinterpret_cast<std::uintptr_t>(layout.data) % item_size(*dtype) != 0) {
     throw nb::value_error(
-        format_text("{} is {} at an address that is not a multiple of {}; pass a copy", who,
-                    name(*dtype), item_size(*dtype))
+        format_text("{} is {} at an address that is not a multiple of {}; pass a copy",
+                    std::string(who), name(*dtype), item_size(*dtype))
             .c_str());
   }
   for (int axis = 0; axis < tensor.ndim; ++axis) layout.shape.push_back(tensor.shape[axis]);
@@ -149,12 +141,20 @@ nb::dlpack::dltensor described(const Array& array) {
   return tensor;
 }
 
+// Is a library to make its memory ready for the default stream? Asked of JAX alone: the others say
+// themselves which stream they use.
+bool asks_for_stream(nb::handle source, Kind kind) {
+  return kind == Kind::jax && is_on_gpu(source);
+}
+
 // A capsule by the object's own __dlpack__, or nothing where it refuses. nanobind would ask for it,
 // too, but takes whatever is raised for a refusal: a KeyboardInterrupt is none.
-nb::object capsule_of(nb::handle source, bool to_write) {
+nb::object capsule_of(nb::handle source, Kind kind, bool to_write) {
+  constexpr int kDefaultStream = 1;                     // DLPack's number of it
   for (const bool versioned : {to_write, !to_write}) {  // a versioned one says what is read-only
     try {
       nb::dict options;
+      if (asks_for_stream(source, kind)) options["stream"] = kDefaultStream;
       if (versioned) options["max_version"] = nb::make_tuple(1, 0);
       return source.attr("__dlpack__")(**options);
     } catch (const nb::python_error& error) {
@@ -168,7 +168,7 @@ template <typename Array>
 bool take_memory(nb::handle source, Kind kind, Array& array) {
   nb::object given = nb::borrow(source);
   if (kind != Kind::numpy && nb::hasattr(source.type(), "__dlpack__")) {
-    given = capsule_of(source, !Array::ReadOnly);
+    given = capsule_of(source, kind, !Array::ReadOnly);
     if (!given.is_valid()) given = nb::steal(PyMemoryView_FromObject(source.ptr()));
   }
   const bool taken = given.is_valid() && nb::try_cast(given, array) && array.is_valid();
@@ -178,7 +178,7 @@ bool take_memory(nb::handle source, Kind kind, Array& array) {
 
 // Array: nb::ndarray<nb::ro> to read, nb::ndarray<> to write.
 template <typename Array>
-Layout import_array(nb::handle source, Kind kind, const std::string& who, const Taken& taken,
+Layout import_array(nb::handle source, Kind kind, const Who& who, const Taken& taken,
                     Memory<Array>& memory) {
   constexpr bool kToWrite = !Array::ReadOnly;
   if (kind == Kind::numpy) refuse_masked_array(source, who);
@@ -194,7 +194,7 @@ Layout import_array(nb::handle source, Kind kind, const std::string& who, const 
   }
   if (take_memory(source, kind, memory.array)) {
     // Of the others nobody knows the stream that they queue work on.
-    const bool has_stream = kind == Kind::torch || kind == Kind::cupy;
+    const bool has_stream = kind == Kind::torch || kind == Kind::cupy || kind == Kind::jax;
     return layout_of(described(memory.array), source, who,
                      dtype_of(memory.array.dtype(), taken.unsigned_too),
                      taken.on_gpu && has_stream);
@@ -269,6 +269,8 @@ bool has_module(const char* name, std::atomic<int>& known) {
 
 Kind kind_of(nb::handle array) {
   const nb::handle type = array.type();
+  const TorchNames* torch = known_torch_names();
+  if (torch != nullptr && type.is(torch->tensor)) return Kind::torch;  // the usual, told cheaply
   if (const auto kind = kind_of_module(type)) return *kind;
   for (const nb::handle base : nb::borrow<nb::tuple>(type.attr("__mro__"))) {
     if (const auto kind = kind_of_module(base)) return *kind;
@@ -276,18 +278,34 @@ Kind kind_of(nb::handle array) {
   return Kind::plain;
 }
 
+bool is_on_gpu(nb::handle array) {
+  const TorchNames* torch = known_torch_names();
+  if (torch != nullptr && array.type().is(torch->tensor)) {  // whose __dlpack_device__ is slow
+    return nb::cast<bool>(array.attr("is_cuda"));
+  }
+  if (!nb::hasattr(array.type(), "__dlpack_device__")) return false;
+  try {
+    const nb::object device = array.attr("__dlpack_device__")();
+    int type = 0;
+    return nb::try_cast(nb::object(device[0]), type) && type == nb::device::cuda::value;
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+    return false;
+  }
+}
+
 ArrayIn::ArrayIn(nb::handle array, const char* function, const char* name)
-    : ArrayIn(array, format_text("{}: {}", function, name), Taken{}) {}
+    : ArrayIn(array, Who(function, name), Taken{}) {}
 
 ArrayIn ArrayIn::mask(nb::handle array, const char* function) {
-  return {array, format_text("{}: t", function), {.unsigned_too = true, .on_gpu = true}};
+  return {array, Who(function, "t"), {.unsigned_too = true, .on_gpu = true}};
 }
 
 ArrayIn ArrayIn::anywhere(nb::handle array, const char* function, const char* name) {
-  return {array, format_text("{}: {}", function, name), {.on_gpu = true}};
+  return {array, Who(function, name), {.on_gpu = true}};
 }
 
-ArrayIn::ArrayIn(nb::handle array, const std::string& who, const Taken& taken)
+ArrayIn::ArrayIn(nb::handle array, const Who& who, const Taken& taken)
     : source_(nb::borrow(array)), kind_(kind_of(array)) {
   const Layout layout = import_array(array, kind_, who, taken, memory_);
   view_ = {layout.data, layout.dtype, layout.shape, layout.strides, layout.device};
@@ -295,29 +313,26 @@ ArrayIn::ArrayIn(nb::handle array, const std::string& who, const Taken& taken)
 
 ArrayOut::ArrayOut(nb::handle array, const char* function, const char* name, const Taken& taken)
     : source_(nb::borrow(array)) {
-  const std::string who = format_text("{}: {}", function, name);
+  const Who who(function, name);
   const Layout layout = import_array(array, kind_of(array), who, taken, memory_);
   view_ = {layout.data, layout.dtype, layout.shape, layout.strides, layout.device};
   if (may_overlap(view_)) {
     throw nb::value_error(
         format_text("{} has elements that share memory (shape {}, strides {}): what is written to "
                     "one would be lost by writing to the next",
-                    who, to_tuple_string(view_.shape()), to_tuple_string(view_.strides()))
+                    std::string(who), to_tuple_string(view_.shape()),
+                    to_tuple_string(view_.strides()))
             .c_str());
   }
 }
 
-void* stream_for(const ArrayIn& array) {
-  const Device device = array.view().device();
-  if (device.is_host()) return nullptr;
-  if (array.kind() == Kind::cupy) {
-    const nb::object current = nb::module_::import_("cupy.cuda").attr("get_current_stream");
-    return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(current().attr("ptr")));  // NOLINT
-  }
-  if (const auto stream = stream_by_exchange(device)) return *stream;
-  const nb::object current = nb::module_::import_("torch.cuda").attr("current_stream");
-  const auto stream = nb::cast<std::uintptr_t>(current(device.index).attr("cuda_stream"));
-  return reinterpret_cast<void*>(stream);  // NOLINT: a handle, passed on
+nb::dlpack::dtype to_dlpack(DType dtype) {
+  const auto bits = static_cast<std::uint8_t>(8 * item_size(dtype));
+  if (dtype == DType::bf16) return {static_cast<std::uint8_t>(dtype_code::Bfloat), bits, 1};
+  if (dtype == DType::boolean) return {static_cast<std::uint8_t>(dtype_code::Bool), bits, 1};
+  if (dtype == DType::u8) return {static_cast<std::uint8_t>(dtype_code::UInt), bits, 1};
+  if (is_floating(dtype)) return {static_cast<std::uint8_t>(dtype_code::Float), bits, 1};
+  return {static_cast<std::uint8_t>(dtype_code::Int), bits, 1};
 }
 
 AnyArray to_python(Tensor&& tensor, Kind kind) {

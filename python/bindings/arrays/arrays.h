@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bindings/arrays/exchange.h"
+#include "bindings/arrays/refusals.h"
 #include "cephalo/core/tensor.h"
 
 namespace cephalo::python {
@@ -17,6 +18,9 @@ namespace nb = nanobind;
 // Whose arrays the caller uses, told by the module of their type: nothing is imported for it.
 enum class Kind { numpy, torch, jax, cupy, plain };
 Kind kind_of(nb::handle array);
+
+// Does an array say so itself, by DLPack?
+bool is_on_gpu(nb::handle array);
 
 // An array of the caller's as stubs and signatures show it.
 class AnyArray : public nb::object {
@@ -45,16 +49,17 @@ class ArrayIn {
   ArrayIn(nb::handle array, const char* function, const char* name);
   // The same for keep and drop, which ask of integers only whether they are zero.
   static ArrayIn mask(nb::handle array, const char* function);
-  // PyTorch's and CuPy's may be on a GPU that this build computes on; the others' are refused
-  // there.
+  // PyTorch's, CuPy's and JAX's may be on a GPU that this build computes on; the others' are
+  // refused there.
   static ArrayIn anywhere(nb::handle array, const char* function, const char* name);
 
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }  // NOLINT: it stands for what it looks at
   Kind kind() const { return kind_; }
+  nb::handle source() const { return source_; }  // the caller's array itself
 
  private:
-  ArrayIn(nb::handle array, const std::string& who, const Taken& taken);
+  ArrayIn(nb::handle array, const Who& who, const Taken& taken);
 
   nb::object source_;
   Memory<nb::ndarray<nb::ro>> memory_;
@@ -74,9 +79,7 @@ class ArrayOut {
   MutableTensorView view_;
 };
 
-// The stream that PyTorch or CuPy would queue work on now, for an array of a GPU; null for the
-// host's.
-void* stream_for(const ArrayIn& array);
+nb::dlpack::dtype to_dlpack(DType dtype);
 
 // A result becomes an array of the caller's kind over the same memory. bfloat16 for NumPy is that
 // of ml_dtypes, without which there would be no such array to begin with.

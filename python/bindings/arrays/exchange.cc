@@ -1,7 +1,10 @@
 #include "bindings/arrays/exchange.h"
 
+#include "bindings/arrays/torch_names.h"
+
 #include <array>
 #include <atomic>
+#include <string>
 #include <utility>
 
 namespace cephalo::python {
@@ -12,7 +15,8 @@ namespace nb = nanobind;
 struct ExchangeTable {
   std::uint32_t major, minor;
   const ExchangeTable* previous;
-  void* allocate;
+  int (*allocate)(nb::dlpack::dltensor* like, ManagedTensor** out, void* message,
+                  void (*fail)(void* message, const char* kind, const char* what));
   int (*from_python)(void* object, ManagedTensor** out);
   int (*to_python)(ManagedTensor* tensor, void** object);
   void* borrow_from_python;
@@ -25,12 +29,27 @@ constexpr std::uint32_t kMinor = 1;
 // Tables live as long as the process, says DLPack.
 std::atomic<const ExchangeTable*> last_seen{nullptr};
 
-const ExchangeTable* table_of(nb::handle type) {
+const ExchangeTable* find_table(nb::handle type) {
   const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
   if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") == 0) return nullptr;
   const auto* table =
       static_cast<const ExchangeTable*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
   return table->major == kMajor ? table : nullptr;
+}
+
+const ExchangeTable* table_of(nb::handle type) {
+  static std::atomic<const ExchangeTable*> of_tensor{nullptr};
+  const TorchNames* torch = torch_names();
+  if (torch == nullptr || !type.is(torch->tensor)) return find_table(type);
+  if (of_tensor == nullptr) of_tensor = find_table(type);
+  return of_tensor;
+}
+
+nb::object object_of(const ExchangeTable* table, ManagedTensor* tensor) {
+  void* object = nullptr;
+  // Whatever comes of it, the memory is theirs now.
+  if (table->to_python(tensor, &object) != 0) throw nb::python_error();
+  return nb::steal(static_cast<PyObject*>(object));
 }
 
 // Our memory with its description, which DLPack points into.
@@ -51,9 +70,7 @@ std::shared_ptr<ManagedTensor> import_by_exchange(nb::handle tensor) {
     return nullptr;
   }
   last_seen = table;
-  return {managed, [](ManagedTensor* done) {
-            if (done->deleter != nullptr) done->deleter(done);
-          }};
+  return {managed, LetGo()};
 }
 
 int dlpack_device(Device device) {
@@ -68,6 +85,34 @@ std::optional<void*> stream_by_exchange(Device device) {
     throw nb::python_error();
   }
   return stream;
+}
+
+OwnedTensor allocate_by_exchange(const Shape& shape, nb::dlpack::dtype dtype, Device device) {
+  const ExchangeTable* table = last_seen;
+  if (table == nullptr || table->allocate == nullptr) return nullptr;
+  std::array<std::int64_t, kMaxRank> sizes{};
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    sizes[static_cast<std::size_t>(axis)] = shape[axis];
+  }
+  nb::dlpack::dltensor like{};
+  like.device = {dlpack_device(device), device.index};
+  like.ndim = shape.rank();
+  like.dtype = dtype;
+  like.shape = sizes.data();
+  ManagedTensor* managed = nullptr;
+  std::string message;
+  const auto keep_words = [](void* words, const char* /*kind*/, const char* what) {
+    *static_cast<std::string*>(words) = what;
+  };
+  if (table->allocate(&like, &managed, &message, keep_words) != 0) {
+    PyErr_SetString(PyExc_MemoryError, message.c_str());
+    throw nb::python_error();
+  }
+  return OwnedTensor(managed);
+}
+
+nb::object made_by_exchange(OwnedTensor memory) {
+  return object_of(last_seen, memory.release());
 }
 
 nb::object export_by_exchange(Tensor& tensor, nb::dlpack::dtype dtype) {
@@ -91,10 +136,7 @@ nb::object export_by_exchange(Tensor& tensor, nb::dlpack::dtype dtype) {
   described.dtype = dtype;
   described.shape = owned->shape.data();
   described.strides = owned->strides.data();
-  void* object = nullptr;
-  // Whatever comes of it, the memory is theirs now.
-  if (table->to_python(&owned.release()->managed, &object) != 0) throw nb::python_error();
-  return nb::steal(static_cast<PyObject*>(object));
+  return object_of(table, &owned.release()->managed);
 }
 
 }  // namespace cephalo::python

@@ -23,6 +23,13 @@ struct ManagedTensor {
   bool is_read_only() const { return (flags & 1U) != 0; }
 };
 
+struct LetGo {
+  void operator()(ManagedTensor* tensor) const {
+    if (tensor->deleter != nullptr) tensor->deleter(tensor);
+  }
+};
+using OwnedTensor = std::unique_ptr<ManagedTensor, LetGo>;
+
 // The tensor, for as long as somebody holds it; null when its type has no such table or refuses.
 std::shared_ptr<ManagedTensor> import_by_exchange(nanobind::handle tensor);
 
@@ -31,6 +38,12 @@ std::optional<void*> stream_by_exchange(Device device);
 
 // DLPack's number of a device's kind.
 int dlpack_device(Device device);
+
+// Dense memory of the kind of tensor that came in last, from its library's own allocator; null when
+// none did, or it has none.
+OwnedTensor allocate_by_exchange(const Shape& shape, nanobind::dlpack::dtype dtype, Device device);
+// The tensor over that memory.
+nanobind::object made_by_exchange(OwnedTensor memory);
 
 // The same way back, to the kind of tensor that came in last; an invalid object when none did.
 nanobind::object export_by_exchange(Tensor& tensor, nanobind::dlpack::dtype dtype);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bindings/arrays/arrays.h"
+#include "bindings/arrays/torch_names.h"
 #include "cephalo/core/format.h"
 
 namespace cephalo::python {
@@ -86,38 +87,40 @@ void refuse_by_its_word(nb::handle array, const std::string& who) {
   }
 }
 
-// A module that somebody has imported, else an invalid object: nothing of it can be in use.
-nb::object imported(const char* name) {
-  nb::object module = nb::steal(PyImport_GetModule(nb::str(name).ptr()));
-  if (!module.is_valid() && PyErr_Occurred() != nullptr) throw nb::python_error();
-  return module;
-}
-
 // A Buffer is a plain Tensor. Other subclasses may keep what they mean outside of their memory, as
 // CausalBias does, whose memory is never written to.
-void refuse_subclass(nb::handle tensor, const nb::object& torch, const std::string& who) {
+void refuse_subclass(nb::handle tensor, const TorchNames& torch, const Who& who) {
   const nb::handle type = tensor.type();
-  if (type.is(torch.attr("Tensor")) || type.is(torch.attr("nn").attr("Parameter"))) return;
+  if (type.is(torch.tensor) || type.is(torch.parameter)) return;
   fail_type(
       format_text("{} is {}; of the subclasses of torch.Tensor only Parameter and Buffer are "
                   "accepted: others may mean something that their memory does not say",
-                  who, with_article(class_name(tensor))));
+                  std::string(who), with_article(class_name(tensor))));
+}
+
+nb::object attribute(nb::handle object, nb::handle name) {
+  nb::object value = nb::steal(PyObject_GetAttr(object.ptr(), name.ptr()));
+  if (!value.is_valid()) nb::raise_python_error();
+  return value;
 }
 
 // Inside of torch.autograd.forward_ad.dual_level() tensors carry a tangent beside their memory.
-void refuse_tangent(nb::handle tensor, const std::string& who) {
-  const nb::object forward = imported("torch.autograd.forward_ad");
-  if (!forward.is_valid()) return;
-  const nb::object level = nb::getattr(forward, "_current_level", nb::int_(0));
+void refuse_tangent(nb::handle tensor, const TorchNames& torch, const Who& who) {
+  static const nb::handle current_level = interned("_current_level");
+  const nb::object level = attribute(torch.forward_ad, current_level);
   if (nb::cast<int>(level) < 0) return;  // no such level is open: the usual case, told cheaply
-  if (forward.attr("unpack_dual")(tensor).attr("tangent").is_none()) return;
+  if (torch.forward_ad.attr("unpack_dual")(tensor).attr("tangent").is_none()) return;
   fail_type(
       format_text("{} carries a forward-mode tangent, which would be lost: derivatives are "
                   "computed backwards only",
-                  who));
+                  std::string(who)));
 }
 
 }  // namespace
+
+Who::operator std::string() const {
+  return format_text("{}: {}", function_, name_);
+}
 
 std::string with_article(const std::string& noun) {
   const bool vowel =
@@ -167,30 +170,36 @@ void refuse(nb::handle array, const std::string& who, bool to_write) {
                   who, with_article(class_name(array))));
 }
 
-void refuse_tensor_state(nb::handle tensor, const std::string& who) {
-  const nb::object torch = imported("torch");
-  refuse_subclass(tensor, torch, who);
-  refuse_tangent(tensor, who);
-  if (nb::cast<bool>(tensor.attr("requires_grad"))) {
-    if (nb::cast<bool>(torch.attr("is_grad_enabled")())) {
+void refuse_tensor_state(nb::handle tensor, const Who& who) {
+  static const nb::handle requires_grad = interned("requires_grad"), is_neg = interned("is_neg");
+  const TorchNames* torch = torch_names();
+  if (torch == nullptr) fail_type(format_text("{}: PyTorch is not imported yet", std::string(who)));
+  refuse_subclass(tensor, *torch, who);
+  refuse_tangent(tensor, *torch, who);
+  if (attribute(tensor, requires_grad).is(Py_True)) {
+    if (nb::cast<bool>(imported("torch").attr("is_grad_enabled")())) {
       fail_type(
           format_text("{} requires grad, and no gradient would come back: pass its detach(), "
                       "or call under torch.no_grad()",
-                      who));
+                      std::string(who)));
     }
   }
-  if (nb::cast<bool>(tensor.attr("is_neg")())) {
-    fail_type(format_text("{} stands for the negative of its memory: pass its resolve_neg()", who));
+  const nb::object is_negative =
+      nb::steal(PyObject_CallMethodObjArgs(tensor.ptr(), is_neg.ptr(), nullptr));
+  if (!is_negative.is_valid()) nb::raise_python_error();
+  if (is_negative.is(Py_True)) {
+    fail_type(format_text("{} stands for the negative of its memory: pass its resolve_neg()",
+                          std::string(who)));
   }
 }
 
-void refuse_masked_array(nb::handle array, const std::string& who) {
+void refuse_masked_array(nb::handle array, const Who& who) {
   const nb::object masked = imported("numpy.ma");
   if (!masked.is_valid() || !nb::isinstance(array, masked.attr("MaskedArray"))) return;
   fail_type(
       format_text("{} is a numpy.ma.MaskedArray, whose mask would be lost: pass its filled(...), "
                   "and what it hides as a mask of attention (keep, drop)",
-                  who));
+                  std::string(who)));
 }
 
 }  // namespace cephalo::python

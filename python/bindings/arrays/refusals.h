@@ -6,6 +6,17 @@
 
 namespace cephalo::python {
 
+// Which argument of which function, put into words where somebody is to read them: "attend: q".
+class Who {
+ public:
+  Who(const char* function, const char* name) : function_(function), name_(name) {}
+  operator std::string() const;  // NOLINT: it stands for the words
+
+ private:
+  const char* function_;
+  const char* name_;
+};
+
 // Why an array is not taken, as an exception that names it: `who` is "attend: q".
 [[noreturn]] void refuse_device(const std::string& who, int device_type, int device_id);
 [[noreturn]] void refuse_dtype(nanobind::handle array, const std::string& who);
@@ -16,10 +27,10 @@ namespace cephalo::python {
 
 // A PyTorch tensor whose memory does not tell all: it is of a subclass with a meaning of its own,
 // carries a tangent, is to get a gradient, or stands for its negative.
-void refuse_tensor_state(nanobind::handle tensor, const std::string& who);
+void refuse_tensor_state(nanobind::handle tensor, const Who& who);
 
 // The same of NumPy's masked arrays.
-void refuse_masked_array(nanobind::handle array, const std::string& who);
+void refuse_masked_array(nanobind::handle array, const Who& who);
 
 std::string with_article(const std::string& noun);  // "an int", "a list"
 

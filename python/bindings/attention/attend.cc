@@ -8,6 +8,7 @@
 #include "bindings/arrays/gil.h"
 #include "bindings/bindings.h"
 #include "cephalo/core/allocator.h"
+#include "cephalo/core/format.h"
 
 namespace cephalo::python {
 namespace {
@@ -25,6 +26,9 @@ class KeysAndValues {
     k_ = ArrayIn::anywhere(k, "attend", "k");
     v_ = ArrayIn::anywhere(*v, "attend", "v");
   }
+
+  // v's, unless a cache holds it
+  const TensorView* values() const { return cache_ == nullptr ? &v_.view() : nullptr; }
 
   AttendResult attend(const TensorView& q, const Mask& mask, const AttendOptions& options) const {
     if (cache_ == nullptr) return cephalo::attend(q, k_, v_, mask, options);
@@ -57,11 +61,15 @@ AttendResult compute(const TensorView& q, const KeysAndValues& kv, const Mask& m
   return kv.attend(q, mask, options);
 }
 
+bool wants_matrix(const AttendOptions& options) {
+  return options.return_weights || options.return_scores != ScoresTap::none;
+}
+
 // Into the caller's memory; with weights or scores, which are as large as a matrix, by a copy.
 AttendResult compute_into(const MutableTensorView& out, const TensorView& q,
                           const KeysAndValues& kv, const Mask& mask, const AttendOptions& options) {
   const WithoutGil released;
-  if (options.return_weights || options.return_scores != ScoresTap::none) {
+  if (wants_matrix(options)) {
     AttendResult result = kv.attend(q, mask, options);
     out.copy_from(result.context);
     return result;
@@ -89,13 +97,41 @@ nb::object as_python(AttendResult&& result, const AttendOptions& options, Kind k
       to_python_or_none(std::move(result.scores), kind, scores));
 }
 
+// On a GPU, in memory for the results that fits the caller's library; lse: none unless wanted.
+nb::object attend_on_gpu(const ArrayIn& q, const KeysAndValues& kv, const Mask& mask,
+                         const AttendOptions& options, const WorkStream& stream) {
+  const UseStream use(options.stream);
+  const Shape rows = lse_shape(q);
+  const DType wide = compute_type(q.view().dtype());
+  Shape shape = rows;
+  shape.push_back(kv.values()->dim(-1));
+  ResultMemory context(q, shape, q.view().dtype());
+  std::optional<ResultMemory> lse;
+  if (options.return_lse) lse.emplace(q, rows, wide);
+  {
+    const WithoutGil released;
+    kv.attend_into({context.view(), lse ? lse->view() : MutableTensorView()}, q, mask, options);
+    stream.finish();
+  }
+  if (!lse) return std::move(context).to_python();
+  return ResultType("AttendResult")(std::move(context).to_python(), std::move(*lse).to_python(),
+                                    nb::none(), nb::none());
+}
+
+// Is it a call whose results' sizes are known ahead, on a GPU?
+bool fits_gpu_call(const TensorView& q, const KeysAndValues& kv, const AttendOptions& options) {
+  return !q.device().is_host() && q.rank() >= 2 && kv.values() != nullptr &&
+         kv.values()->rank() == q.rank() && !wants_matrix(options);
+}
+
 AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional<AnyArray>& v,
                        const AnyArray& mask, std::optional<double> scale,
                        std::optional<double> softcap, double dropout, std::uint64_t seed,
                        bool return_lse, bool return_weights,
                        const std::optional<std::string>& return_scores, const std::string& engine,
                        const std::optional<std::string>& require, std::optional<int> threads,
-                       const std::optional<AnyArray>& out, const std::string& arithmetic) {
+                       const std::optional<AnyArray>& out, const std::string& arithmetic,
+                       const std::optional<AnyArray>& device_seed) {
   AttendOptions options = attend_options(scale, softcap, dropout, seed, threads);
   options.return_lse = return_lse;
   options.return_weights = return_weights;
@@ -105,18 +141,40 @@ AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional
   options.arithmetic = arithmetic_of(arithmetic, "attend");
   const ArrayIn queries = ArrayIn::anywhere(q, "attend", "q");
   const KeysAndValues kv(k, v);
-  options.stream = stream_for(queries);
+  const DeviceSeed seed_there(device_seed, "attend");
+  options.device_seed = seed_there.address();
+  const WorkStream stream(queries);
+  options.stream = stream.stream();
   const Mask& parts = mask_of(mask, "attend");
+  if (!out && fits_gpu_call(queries, kv, options)) {
+    return nb::borrow<AnyArray>(attend_on_gpu(queries, kv, parts, options, stream));
+  }
   if (!out) {
     AttendResult result = compute(queries, kv, parts, options);
     return nb::borrow<AnyArray>(as_python(std::move(result), options, queries.kind(), out));
   }
   const ArrayOut memory(*out, "attend", "out", {.on_gpu = true});
   AttendResult result = compute_into(memory.view(), queries, kv, parts, options);
+  {
+    const WithoutGil released;
+    stream.finish();
+  }
   return nb::borrow<AnyArray>(as_python(std::move(result), options, queries.kind(), out));
 }
 
 }  // namespace
+
+DeviceSeed::DeviceSeed(const std::optional<AnyArray>& seed, const char* function) {
+  if (!seed) return;
+  array_ = ArrayIn::anywhere(*seed, function, "device_seed");
+  const TensorView& t = array_.view();
+  if (t.dtype() == DType::i64 && t.numel() == 1 && !t.device().is_host()) return;
+  throw nb::value_error(format_text("{}: device_seed is {} {} on {}; one int64 number on a GPU is "
+                                    "needed, or seed",
+                                    function, name(t.dtype()), to_tuple_string(t.shape()),
+                                    to_string(t.device()))
+                            .c_str());
+}
 
 ResultType::ResultType(const char* name) {
   // Looked up once for the process, which keeps it: an import is a tenth of a small call.
@@ -138,20 +196,21 @@ void bind_attend(nb::module_& m) {
         "scale"_a = nb::none(), "softcap"_a = nb::none(), "dropout"_a = 0.0, "seed"_a = 0,
         "return_lse"_a = false, "return_weights"_a = false, "return_scores"_a = nb::none(),
         "engine"_a = "auto", "require"_a = nb::none(), "threads"_a = nb::none(), nb::kw_only(),
-        "out"_a = nb::none(), "arithmetic"_a = "exact",
+        "out"_a = nb::none(), "arithmetic"_a = "exact", "device_seed"_a = nb::none(),
         R"(softmax(scale * q k^T) v, with whatever the arguments ask for in between.
 
 q: [batch, num_heads, q_tokens, head_dim]
 k: [batch, num_kv_heads, kv_tokens, head_dim], or a KVCache (then without v)
 v: [batch, num_kv_heads, kv_tokens, v_dim]
-or all of rank 3 (no batch) or 2 (one head); any strides; nothing is copied. Arrays of PyTorch and CuPy
-may be on a GPU, in builds with CUDA: the call is then queued on their current stream.
+or all of rank 3 (no batch) or 2 (one head); any strides; nothing is copied. Arrays of PyTorch, CuPy and JAX
+may be on a GPU, in builds with CUDA: the call is then queued on their current stream; of JAX's it is waited for.
 
 Returns context [batch, num_heads, q_tokens, v_dim], an array of q's kind; if you ask for more, the named
 tuple (context, lse, weights, scores), with None for what you did not ask for. return_scores: "scaled",
 "softcapped" or "masked". engine: "auto", "reference" or "fused", on a GPU "cuda" or "cuda_simple"; require:
 an error unless that one runs. out: your own array for context. arithmetic: of float32 on a GPU, "exact" or
-"bf16x3", about twice as fast with an error near 1e-5.)");
+"bf16x3", about twice as fast with an error near 1e-5. device_seed: on a GPU, an int64 array of one number there,
+instead of seed; read when kernels run, so that a captured graph may drop other weights each time.)");
 }
 
 }  // namespace cephalo::python

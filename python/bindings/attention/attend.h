@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "bindings/arrays/gpu.h"
 #include "bindings/arrays/spellings.h"
 #include "bindings/attention/kv_cache.h"
 #include "bindings/attention/mask.h"
@@ -23,6 +24,18 @@ inline AttendOptions attend_options(std::optional<double> scale, std::optional<d
   options.threads = threads.value_or(0);
   return options;
 }
+
+// device_seed=: one int64 number in the memory of a GPU, which kernels read when they run.
+class DeviceSeed {
+ public:
+  DeviceSeed(const std::optional<AnyArray>& seed, const char* function);
+  const std::uint64_t* address() const {
+    return static_cast<const std::uint64_t*>(array_.view().data());
+  }
+
+ private:
+  ArrayIn array_;
+};
 
 // A named tuple of the package, cephalo._results has them: ResultType("TrainPass")(loss, sums). It
 // is made as tuples are. Its own constructor is Python's code, in which a daemon thread may meet

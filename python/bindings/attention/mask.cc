@@ -24,12 +24,43 @@ PyMask both(const PyMask& a, const PyMask& b) {
 }
 
 using Part = Mask (*)(const TensorView&);
+using PartOfTwo = Mask (*)(const TensorView&, const TensorView&);
 
 PyMask looking_at(Part part, ArrayIn array) {
   PyMask made{part(array), {}};
   made.arrays.push_back(std::move(array));
   return made;
 }
+
+// Of arrays that are read at once, unless they are on a GPU.
+void keep_there(PyMask& mask, ArrayIn array) {
+  if (!array.view().device().is_host()) mask.arrays.push_back(std::move(array));
+}
+PyMask of_numbers(Part part, ArrayIn array) {
+  PyMask made{part(array), {}};
+  keep_there(made, std::move(array));
+  return made;
+}
+PyMask of_numbers(PartOfTwo part, ArrayIn first, ArrayIn second) {
+  PyMask made{part(first, second), {}};
+  keep_there(made, std::move(first));
+  keep_there(made, std::move(second));
+  return made;
+}
+
+// Numbers in a GPU's memory, read when attention is computed there: int32 or int64, of slopes
+// float32. Functions that take them are tried before those of lists, which would ask for one number
+// after the other.
+class GpuNumbers : public nb::object {
+  NB_OBJECT_DEFAULT(GpuNumbers, nb::object, "typing.Any", GpuNumbers::takes)
+  static bool takes(PyObject* object) {
+    try {
+      return is_on_gpu(object);
+    } catch (const nb::python_error&) {
+      return false;  // interrupted: whoever is asked next will say so
+    }
+  }
+};
 
 PyMask causal_part(const std::variant<dim_t, std::vector<dim_t>>& prefix) {
   if (const auto* one = std::get_if<dim_t>(&prefix)) return {causal(*one), {}};
@@ -41,11 +72,18 @@ PyMask lengths_part(std::vector<dim_t> kv, std::optional<std::vector<dim_t>> q) 
   return {lengths(std::move(kv)), {}};
 }
 
-PyMask documents_part(const AnyArray& q_ids, const std::optional<AnyArray>& kv_ids) {
-  const ArrayIn q(q_ids, "documents", kv_ids ? "q_ids" : "ids");
-  if (!kv_ids) return {documents(q), {}};
-  const ArrayIn kv(*kv_ids, "documents", "kv_ids");
-  return {documents(q, kv), {}};
+PyMask lengths_there(const GpuNumbers& kv, const std::optional<GpuNumbers>& q) {
+  ArrayIn kv_in = ArrayIn::anywhere(kv, "lengths", "kv");
+  if (!q) return of_numbers(&lengths_from, std::move(kv_in));
+  return of_numbers(&lengths_from, std::move(kv_in), ArrayIn::anywhere(*q, "lengths", "q"));
+}
+
+PyMask documents_part(const AnyArray& q_ids, const std::optional<AnyArray>& kv_ids, bool in_order) {
+  ArrayIn q = ArrayIn::anywhere(q_ids, "documents", kv_ids ? "q_ids" : "ids");
+  if (!kv_ids && !in_order) return of_numbers(&documents, std::move(q));
+  ArrayIn kv = ArrayIn::anywhere(kv_ids ? *kv_ids : q_ids, "documents", kv_ids ? "kv_ids" : "ids");
+  const PartOfTwo part = in_order ? &documents_in_order : static_cast<PartOfTwo>(&documents);
+  return of_numbers(part, std::move(q), std::move(kv));
 }
 
 // tensors: arrays by the names that the text gives them; copied.
@@ -72,6 +110,12 @@ void bind_parts(nb::module_& m) {
       "The position of query i: p(i) = i + offset, plus kv_tokens - q_tokens if align is "
       "\"bottom_right\".\n"
       "\"top_left\" is PyTorch's alignment.");
+  m.def(
+      "causal",
+      [](const GpuNumbers& prefix) {
+        return of_numbers(&causal_from, ArrayIn::anywhere(prefix, "causal", "prefix"));
+      },
+      "prefix"_a, "prefix: int32 or int64 [batch] on the GPU of q, k and v.");
   m.def("causal", &causal_part, "prefix"_a = 0,
         "Query i sees key j when j <= p(i), or j < prefix (one number, or one per batch).");
   m.def(
@@ -80,10 +124,25 @@ void bind_parts(nb::module_& m) {
         return {window(left, right), {}};
       },
       "left"_a, "right"_a, "p(i) - left <= j <= p(i) + right; cephalo.unlimited for no bound.");
+  m.def(
+      "lengths", &lengths_there, "kv"_a, "q"_a = nb::none(),
+      "kv, q: int32 or int64 [batch] on the GPU of q, k and v; numbers past the ends count as the "
+      "ends.");
   m.def("lengths", &lengths_part, "kv"_a, "q"_a = nb::none(),
         "j < kv[b] and i < q[b]: how many keys and queries of each sequence are real.");
-  m.def("documents", &documents_part, "ids"_a, "kv_ids"_a = nb::none(),
-        "Equal ids >= 0 see each other. ids: int32 or int64 [tokens] or [batch, tokens]; copied.");
+  m.def(
+      "documents", &documents_part, "ids"_a, "kv_ids"_a = nb::none(), nb::kw_only(),
+      "in_order"_a = false,
+      "Equal ids >= 0 see each other. ids: int32 or int64 [tokens] or [batch, tokens]; copied, "
+      "unless they are on a GPU.\n"
+      "in_order: you know that they never fall, those below 0 last, which makes documents on a GPU "
+      "faster.");
+  m.def(
+      "alibi",
+      [](const GpuNumbers& slopes) {
+        return of_numbers(&alibi_from, ArrayIn::anywhere(slopes, "alibi", "slopes"));
+      },
+      "slopes"_a, "slopes: float32 [num_heads] on the GPU of q, k and v.");
   m.def(
       "alibi",
       [](std::vector<float> slopes) -> PyMask {

@@ -153,3 +153,9 @@ def test_layers_take_and_give_tensors():
     torch.manual_seed(3)
     assert torch.equal(torch.randn(50), torch.from_numpy(cephalo.TorchGenerator(3).randn((50,))))
     assert cephalo.MultiHeadAttention(8, 8, 16, 0.0, 2, dtype=torch.bfloat16).dtype == "bfloat16"
+
+
+def test_a_seed_on_a_gpu_is_refused_where_there_is_none():
+    q = torch.zeros(1, 1, 2, 8)
+    with pytest.raises(ValueError, match="device_seed is int64 .* on host; one int64 number on a GPU is needed"):
+        cephalo.attend(q, q, q, dropout=0.5, device_seed=torch.tensor(3))
