@@ -6,8 +6,8 @@ PyTorch's function lacks.
     from cephalo.torch import attend, causal, window        # attend(q, k, v, causal() & window(127, 0))
     from cephalo.torch import register_hf                   # attn_implementation="cephalo" for transformers
 
-Tensors must be on the CPU; they are read in place. torch.compile, torch.export, torch.func and checkpointing
-work as they do with PyTorch's own function.
+Tensors are read in place, on the CPU or, in builds with CUDA, on a GPU: the layer, weights and second derivatives are
+the CPU's alone. torch.compile, torch.export, torch.func and checkpointing work as they do with PyTorch's own function.
 """
 
 from .. import alibi_slopes, unlimited

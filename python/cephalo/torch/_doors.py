@@ -79,9 +79,12 @@ def _needs_gradient(q, k, v, tensors):
     return bool(tensors) and any(t.requires_grad for t in tensors)
 
 
-def _seed():
-    """From PyTorch's generator, whatever transform is active."""
+def _seed(q):
+    """From PyTorch's generator, whatever transform is active. In a graph that is being captured the GPU draws it,
+    once for each replay."""
     with torch._C._DisableFuncTorch():
+        if q.is_cuda and torch.cuda.is_current_stream_capturing():
+            return torch.randint(1 << 62, (), device=q.device)
         return int(torch.randint(1 << 62, ()))
 
 
@@ -105,9 +108,9 @@ def context(q, k, v, rule, tensors):
     if _is_recorded(q, k, v, tensors):
         if onnx := for_onnx():
             return onnx.context(q, k, v, rule, tensors)
-        seed = torch.randint(1 << 62, ()) if rule.dropout else None
+        seed = torch.randint(1 << 62, (), device=q.device) if rule.dropout else None
         return _ops.attend(q, k, v, rule, seed, tensors)[0]
-    seed = _seed() if rule.dropout else 0
+    seed = _seed(q) if rule.dropout else 0
     if _transforms_active() or forward_ad._current_level >= 0:
         return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)[0]
     if not _needs_gradient(q, k, v, tensors):
@@ -120,9 +123,9 @@ def context_and_lse(q, k, v, rule, tensors):
     if _is_recorded(q, k, v, tensors):
         if onnx := for_onnx():
             return onnx.context_and_lse(q, k, v, rule, tensors)
-        seed = torch.randint(1 << 62, ()) if rule.dropout else None
+        seed = torch.randint(1 << 62, (), device=q.device) if rule.dropout else None
         return _ops.attend(q, k, v, rule, seed, tensors)
-    seed = _seed() if rule.dropout else 0
+    seed = _seed(q) if rule.dropout else 0
     if _transforms_active() or forward_ad._current_level >= 0 or _needs_gradient(q, k, v, tensors):
         return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)
     return _engine.forward(q, k, v, rule, seed, tensors)

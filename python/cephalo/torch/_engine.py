@@ -33,16 +33,37 @@ _use_openmp()
 # Where they cannot be had, a call with fewer multiplications than this is over sooner on the core it has than
 # when it asks for another.
 _ALONE_BELOW = 1 << 22
-_ROLES = {
-    "keep": keep,
-    "drop": drop,
-    "bias": bias,
-    "documents": lambda *of: documents(*(t.cpu() for t in of)),
-    "lengths": lambda *of: lengths(*(t.tolist() for t in of)),
-    "causal": lambda prefix: causal(prefix.tolist()),
-    "alibi": lambda slopes: alibi(slopes[0].tolist()),
-}
 _AGAIN = "+"  # the tensor is one more argument of the part before
+
+
+def _of_scores(function):
+    return lambda device, t: function(t)
+
+
+def _of_numbers(function, to_host=torch.Tensor.tolist):
+    """A part that kernels of a GPU read where it is, if it is there; else the host reads it, and waits for it."""
+    def part(device, *of):
+        is_there = device is not None and device.type == "cuda" and all(t.device == device for t in of)
+        return function(*(of if is_there else map(to_host, of)))
+    return part
+
+
+def _alibi(slopes):
+    """[1, num_heads], a tensor or lists"""
+    return alibi(slopes[0].float() if isinstance(slopes, torch.Tensor) else slopes[0])
+
+
+# function(device, *tensors) -> a part; device: that of q
+_ROLES = {
+    "keep": _of_scores(keep),
+    "drop": _of_scores(drop),
+    "bias": _of_scores(bias),
+    "documents": _of_numbers(documents, torch.Tensor.cpu),
+    "documents in order": _of_numbers(functools.partial(documents, in_order=True), torch.Tensor.cpu),
+    "lengths": _of_numbers(lengths),
+    "causal": _of_numbers(causal),
+    "alibi": _of_numbers(_alibi),
+}
 
 
 class Rule(typing.NamedTuple):
@@ -74,18 +95,24 @@ def _parsed(text):
     return Mask.parse(positions) if positions else None, roles, parts
 
 
-def mask_of(rule, tensors):
+def mask_of(rule, tensors, q=None):
+    """q: whose device kernels can read; None where nothing is computed"""
     if not rule.mask:
         return None
     mask, _, parts = _parsed(rule.mask)
+    if not parts:
+        return mask
+    device = None if q is None else q.device
     for function, which in parts:
-        part = function(*tensors[which])
+        part = function(device, *tensors[which])
         mask = part if mask is None else mask & part
     return mask
 
 
 def threads(q, k):
     """One where PyTorch has one or the work is little, else as many as cephalo and PyTorch have."""
+    if q.is_cuda:
+        return None
     little = q.numel() * k.shape[-2] < _ALONE_BELOW
     return 1 if little or torch.get_num_threads() == 1 else None
 
@@ -97,24 +124,42 @@ def context_like(q, v):
     return torch.empty_like(q)
 
 
+def _number(seed):
+    return 0 if isinstance(seed, torch.Tensor) else seed
+
+
+def _tensor(seed):
+    """A seed that kernels read when they run: of a graph that is captured, and differs each time."""
+    return seed if isinstance(seed, torch.Tensor) else None
+
+
 def options(rule, seed, q, k):
+    """seed: a number, or on a GPU a tensor int64 []"""
     found = {"scale": rule.scale, "softcap": rule.softcap, "threads": threads(q, k)}
     if rule.dropout:
-        found |= {"dropout": rule.dropout, "seed": seed}
+        found |= {"dropout": rule.dropout, "seed": _number(seed)}
+        if isinstance(seed, torch.Tensor):
+            found["device_seed"] = seed
     return found
+
+
+def _attend(q, k, v, rule, seed, tensors, with_lse):
+    mask, out = mask_of(rule, tensors, q), context_like(q, v)
+    if out is None and not isinstance(seed, torch.Tensor):  # arguments without names are found sooner
+        return attend(q, k, v, mask, rule.scale, rule.softcap, rule.dropout, seed, with_lse, False, None, "auto", None,
+                      threads(q, k))
+    return attend(q, k, v, mask, rule.scale, rule.softcap, rule.dropout, _number(seed), with_lse,
+                  threads=threads(q, k), out=out, device_seed=_tensor(seed))
 
 
 def context(q, k, v, rule, seed, tensors):
     """-> context [batch, num_heads, q_tokens, v_dim] alone"""
-    return attend(q, k, v, mask_of(rule, tensors), rule.scale, rule.softcap, rule.dropout, seed,
-                  threads=threads(q, k), out=context_like(q, v))
+    return _attend(q, k, v, rule, seed, tensors, False)
 
 
 def forward(q, k, v, rule, seed, tensors):
     """-> context [batch, num_heads, q_tokens, v_dim], lse [batch, num_heads, q_tokens]"""
-    result = attend(q, k, v, mask_of(rule, tensors), rule.scale, rule.softcap, rule.dropout, seed, True,
-                    threads=threads(q, k), out=context_like(q, v))
-    return result[:2]
+    return _attend(q, k, v, rule, seed, tensors, True)[:2]
 
 
 def _of_tensors(rule, of_biases, count):
@@ -143,8 +188,8 @@ def backward(saved, dcontext, dlse, rule, seed, of_tensors):
     """saved: (q, k, v, context, lse, *tensors)
     -> [dq, dk, dv, *one for each tensor of the mask: None unless of_tensors and it is a bias]"""
     q, k, v, context, lse, *tensors = saved
-    found = attend_backward(q, k, v, context, lse, _resolved(dcontext), _resolved(dlse), mask=mask_of(rule, tensors),
-                            with_dbias=of_tensors, **options(rule, seed, q, k))
+    found = attend_backward(q, k, v, context, lse, _resolved(dcontext), _resolved(dlse),
+                            mask=mask_of(rule, tensors, q), with_dbias=of_tensors, **options(rule, seed, q, k))
     biases = [d.to(t.dtype) for d, t in zip(found.dbias, _biases(rule, tensors))] if of_tensors else []
     return [found.dq, found.dk, found.dv, *_of_tensors(rule, biases, len(tensors))]
 

@@ -22,18 +22,21 @@ _LIBRARY.define("attend_second(Tensor q, Tensor k, Tensor v, Tensor context, Ten
 
 
 def attend(q, k, v, rule, seed, tensors):
-    """seed: int64 [], or None without dropout -> context, lse"""
+    """seed: int64 [] on q's device, or None without dropout -> context, lse"""
     return torch.ops.cephalo.attend(q, k, v, list(tensors), seed, *rule)
 
 
-def _number(seed):
-    return 0 if seed is None else int(seed)
+def _seed(seed):
+    """Of the host as a number; kernels of a GPU read their own when they run."""
+    if seed is None:
+        return 0
+    return seed if seed.is_cuda else int(seed)
 
 
 @torch.library.impl(_LIBRARY, "attend", "CPU")
 @torch.library.impl(_LIBRARY, "attend", "CUDA")
 def _attend(q, k, v, tensors, seed, *rule):
-    return _engine.forward(q, k, v, _engine.Rule(*rule), _number(seed), tensors)
+    return _engine.forward(q, k, v, _engine.Rule(*rule), _seed(seed), tensors)
 
 
 @torch.library.impl(_LIBRARY, "attend_backward", "CPU")
@@ -41,7 +44,7 @@ def _attend(q, k, v, tensors, seed, *rule):
 def _attend_backward(q, k, v, context, lse, dcontext, dlse, tensors, seed, mask, scale, softcap, dropout,
                      of_tensors):
     rule = _engine.Rule(mask, scale, softcap, dropout)
-    found = _engine.backward((q, k, v, context, lse, *tensors), dcontext, dlse, rule, _number(seed),
+    found = _engine.backward((q, k, v, context, lse, *tensors), dcontext, dlse, rule, _seed(seed),
                              of_tensors)
     return [t for t in found if t is not None]
 
@@ -52,7 +55,7 @@ def _attend_second(q, k, v, context, lse, dcontext, dlse, uq, uk, uv, tensors, u
     """-> [hq, hk, hv, hdcontext, hdlse, *one for each bias if of_tensors]"""
     found, hdcontext, hdlse = _engine.second((q, k, v, context, lse, *tensors), dcontext, dlse,
                                              (uq, uk, uv, *utensors),
-                                             _engine.Rule(mask, scale, softcap, dropout), _number(seed),
+                                             _engine.Rule(mask, scale, softcap, dropout), _seed(seed),
                                              of_tensors)
     return [*found[:3], hdcontext, hdlse, *(t for t in found[3:] if t is not None)]
 

@@ -4,6 +4,7 @@ it, and is a loop elsewhere."""
 import torch
 
 _STEP = 0x9E3779B97F4A7C15  # seeds far apart, as Weyl's sequence has them
+_SEEDS = 1 << 62  # two of them, added, are still an int64
 
 
 def _batch(tensor, dim):
@@ -48,7 +49,7 @@ def run(call, info, arrays, masks, dropout, seed, folds=True):
                    [_folded(t, d, size, True) for t, d in masks], seed)
         return [None if t is None else t.unflatten(0, (size, batch)) for t in out]
     each = [call([_one(t, d, n) for t, d in arrays], [_one(t, d, n) for t, d in masks],
-                 seed if same or not dropout else (seed + n * _STEP) % (1 << 62))
+                 seed if same or not dropout else (seed + n * _STEP % _SEEDS) % _SEEDS)
             for n in range(size)]
     return [None if parts[0] is None else torch.stack(parts) for parts in zip(*each)]
 

@@ -8,7 +8,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from .. import AttendResult
 from . import _doors, _engine, _ops, _packed, _weights
-from ._masks import mask_from
+from ._masks import _PLAIN, mask_from
 from .sdpa import _autocasts, _lowered
 
 
@@ -29,6 +29,15 @@ def _check_ranks(q, k, v):
     if not (2 <= q.dim() <= 4 and q.dim() == k.dim() == v.dim()):
         raise ValueError(f"attend: q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} must have the same "
                          "rank, 4, 3 (no batch) or 2 (one head)")
+
+
+def _is_plain(q, k, v):
+    """What the engine takes as it is, or refuses itself."""
+    if type(q) not in _PLAIN or type(k) not in _PLAIN or type(v) not in _PLAIN:
+        return False
+    if q.is_nested or k.is_nested or v.is_nested:
+        return False
+    return (q.is_cuda or q.is_cpu) and q.dim() == k.dim() == v.dim() == 4
 
 
 class _Call(typing.NamedTuple):
@@ -63,7 +72,8 @@ def _without_axes(tensor, added):
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = None, softcap: float | None = None,
            dropout: float = 0.0, return_lse: bool = False, return_weights: bool = False, heads=(), rows=(), *,
-           cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None):
+           cu_seqlens: Tensor | None = None, cu_seqlens_k: Tensor | None = None, max_seqlen: int | None = None,
+           max_seqlen_k: int | None = None):
     """softmax(scale * q k^T) v, with whatever the arguments ask for in between.
 
     q: [batch, num_heads, q_tokens, head_dim]
@@ -80,26 +90,35 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = Non
         Nothing larger than that is stored, and it has no gradient.
     cu_seqlens: q, k and v are packed, [total, num_heads, head_dim], and sequence n is tokens cu_seqlens[n] ...
         cu_seqlens[n + 1] - 1; cu_seqlens_k: where keys lie otherwise. lse is then [num_heads, total].
-    On a GPU keep, drop and bias lie beside q; lengths, prefixes, documents and slopes may lie anywhere, and are read on
-    the CPU.
+    max_seqlen, max_seqlen_k: how many tokens the longest sequence has at most. Needed where keys lie otherwise and the
+        mask depends on positions, or there is a prefix: by a compiled graph, by one that is being captured, and on a
+        GPU, unless the call is to wait for the lengths.
+    On a GPU keep, drop and bias are there too; so may be lengths, prefixes, documents, slopes and cu_seqlens, which
+    are then read by kernels: nobody waits for them, and nobody checks them. On the CPU they are read at once.
     Nested tensors of layout torch.jagged, [batch, num_heads, tokens, dim], give nested tensors.
     """
     if _autocasts():
         q, k, v = map(_lowered, (q, k, v))
     tensors = (q, k, v) if cu_seqlens is None else (q, k, v, cu_seqlens)
     is_special = has_torch_function(tensors)
+    asks_for_more = return_lse or return_weights or heads or rows
+    if not (is_special or asks_for_more) and cu_seqlens is cu_seqlens_k is max_seqlen is max_seqlen_k is None:
+        if _is_plain(q, k, v):  # the usual call, which should not wait for what others need
+            mask = mask_from(mask)
+            rule = _engine.Rule(mask.rule_text(), scale, softcap, dropout)
+            return _doors.context(q, k, v, rule, mask.tensors)
     # torch.compile sees nested tensors as plain ones here.
     is_nested = (is_special or torch.compiler.is_compiling()) and _packed.any_nested(tensors)
     if is_special and not is_nested:
         return handle_torch_function(attend, tensors, q, k, v, mask, scale, softcap, dropout, return_lse,
                                      return_weights, heads, rows, cu_seqlens=cu_seqlens,
-                                     cu_seqlens_k=cu_seqlens_k)
+                                     cu_seqlens_k=cu_seqlens_k, max_seqlen=max_seqlen, max_seqlen_k=max_seqlen_k)
     _check(q, k, v)
     mask = mask_from(mask)
     if not return_weights and (heads or rows):
         raise ValueError("attend: heads and rows choose weights; pass return_weights=True")
-    if cu_seqlens is None and cu_seqlens_k is not None:
-        raise ValueError("attend: cu_seqlens_k needs cu_seqlens")
+    if cu_seqlens is None and any(t is not None for t in (cu_seqlens_k, max_seqlen, max_seqlen_k)):
+        raise ValueError("attend: cu_seqlens_k, max_seqlen and max_seqlen_k need cu_seqlens")
 
     call = _Call(scale, softcap, dropout, return_lse, return_weights, heads, rows)
     if is_nested:
@@ -107,7 +126,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = Non
             raise ValueError("attend: nested tensors have offsets of their own; cu_seqlens are for packed ones")
         found = _packed.attend_nested(call.compute, q, k, v, mask, return_weights)
     elif cu_seqlens is not None:
-        found = _packed.attend(call.compute, q, k, v, mask, cu_seqlens, cu_seqlens_k, return_weights)
+        layout = _packed.Layout(cu_seqlens, cu_seqlens_k, max_seqlen, max_seqlen_k)
+        found = _packed.attend(call.compute, q, k, v, mask, layout, return_weights)
     else:
         _check_ranks(q, k, v)
         added = 4 - q.dim()

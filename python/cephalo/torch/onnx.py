@@ -40,7 +40,7 @@ def _parts(rule, tensors):
         if role == "+":
             parts[-1].arguments.append(tensor)
         else:
-            parts.append(Part(role, [tensor]))
+            parts.append(Part(role.partition(" ")[0], [tensor]))
     return parts
 
 

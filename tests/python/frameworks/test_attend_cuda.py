@@ -1,5 +1,7 @@
 """attend on PyTorch tensors of a GPU beside the CPU: where there is one, in builds with CUDA."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -106,8 +108,8 @@ def test_two_devices_are_refused_with_both_names():
         cephalo.attend(q, k.cpu(), v)
     with pytest.raises(ValueError, match="lies on"):
         cephalo.attend(q, k, v, cephalo.bias(torch.zeros(97, 97)))
-    with pytest.raises(TypeError, match="is on device cuda:0"):
-        cephalo.documents(torch.zeros(97, dtype=torch.int64, device="cuda"))
+    with pytest.raises(ValueError, match="lies on"):
+        cephalo.attend(q.cpu(), k.cpu(), v.cpu(), cephalo.lengths(torch.tensor([5, 9], device="cuda")))
 
 
 def test_bf16x3_is_another_arithmetic():
@@ -133,6 +135,17 @@ def masks_there():
         "keep": cephalo.torch.keep(torch.rand(2, 1, 97, 97, device="cuda") < 0.7),
         "bias": cephalo.torch.bias(torch.randn(4, 97, 97, device="cuda")) & cephalo.torch.window(40, 10),
     }
+
+
+@contextlib.contextmanager
+def nobody_waits():
+    """PyTorch raises an error where it would wait for the GPU."""
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def to_cpu(mask):
@@ -185,14 +198,200 @@ def test_compiled_attend_is_one_graph_forward_and_backward():
         assert torch.equal(x.grad, y.grad)
 
 
-def test_packed_sequences_are_those_one_by_one():
-    ends = torch.tensor([0, 40, 41, 130], dtype=torch.int32, device="cuda")
-    q, k, v = inputs((130, 4, 64))
-    packed = cephalo.torch.attend(q, k, v, cephalo.torch.causal(), cu_seqlens=ends)
-    for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist()):
-        alone = cephalo.torch.attend(*(t[begin:end].transpose(0, 1) for t in (q, k, v)), cephalo.torch.causal())
-        difference = packed[begin:end].transpose(0, 1).float() - alone.float()
-        assert difference.norm() / alone.float().norm() <= BOUNDS[torch.bfloat16]
+def test_masks_of_the_gpu_are_not_waited_for():
+    leaves = [t.requires_grad_() for t in inputs()]
+    masks = masks_there()
+    with nobody_waits():
+        for mask in masks.values():
+            cephalo.torch.attend(*leaves, mask).sum().backward()
+
+
+CU, CU_K = (0, 40, 41, 41, 130), (0, 7, 90, 95, 300)
+PACKED = {  # cu_seqlens of keys, mask, what is said of lengths
+    "alike": (None, cephalo.torch.causal(), {}),
+    "alike, window": (None, cephalo.torch.causal() & cephalo.torch.window(20, 0), {}),
+    "alike, prefix": (None, cephalo.torch.causal(9), {"max_seqlen": 89}),
+    "otherwise": (CU_K, None, {}),
+    "otherwise, causal": (CU_K, cephalo.torch.causal(), {"max_seqlen": 89, "max_seqlen_k": 205}),
+    "otherwise, alibi": (CU_K, cephalo.torch.alibi([0.5, 0.25, 0.1, 0.0]), {"max_seqlen": 100, "max_seqlen_k": 300}),
+}
+
+
+def packed_inputs(kv_total, dtype, tail=7):
+    """With tokens behind the last sequence, which see nothing."""
+    torch.manual_seed(2)
+    return [torch.randn(total + tail, 4, 64, device="cuda").to(dtype).requires_grad_()
+            for total in (CU[-1], kv_total, kv_total)]
+
+
+def starts(name, device):
+    return [None if of is None else torch.tensor(of, dtype=torch.int32, device=device)
+            for of in (CU, PACKED[name][0])]
+
+
+def packed_call(name):
+    _, mask, longest = PACKED[name]
+
+    def attend(q, k, v, cu, cu_k):
+        found = cephalo.torch.attend(q, k, v, mask, return_lse=True, cu_seqlens=cu, cu_seqlens_k=cu_k, **longest)
+        return found.context, found.lse
+
+    return attend
+
+
+def loss(context, lse):
+    return context.double().sin().sum() + torch.where(lse.isinf(), 0.0, lse.double()).cos().sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_sequences_give_the_cpus_results_and_gradients(name, dtype):
+    x, there = packed_inputs((PACKED[name][0] or CU)[-1], dtype), starts(name, "cuda")
+    with nobody_waits():
+        found = packed_call(name)(*x, *there)
+        gradients = torch.autograd.grad(loss(*found), x)
+    here = [t.detach().cpu().double().requires_grad_() for t in x]
+    expected = packed_call(name)(*here, *starts(name, "cpu"))
+    assert (found[0].cpu().double() - expected[0]).norm() / expected[0].norm() <= BOUNDS[dtype]
+    torch.testing.assert_close(found[1].cpu().double(), expected[1], rtol=1e-4, atol=1e-4)
+    assert not found[0][CU[-1]:].any()
+    for ours, theirs in zip(gradients, torch.autograd.grad(loss(*expected), here)):
+        assert (ours.cpu().double() - theirs).norm() / theirs.norm() <= 2 * BOUNDS[dtype]
+
+
+@pytest.mark.parametrize("name", ["alike", "otherwise, causal"])
+def test_packed_sequences_compile_into_one_graph(name):
+    torch.compiler.reset()
+    x, there = packed_inputs((PACKED[name][0] or CU)[-1], torch.bfloat16), starts(name, "cuda")
+    expected = packed_call(name)(*x, *there)
+    found = torch.compile(packed_call(name), fullgraph=True)(*x, *there)
+    assert torch.equal(found[0], expected[0])
+    for ours, theirs in zip(torch.autograd.grad(loss(*found), x), torch.autograd.grad(loss(*expected), x)):
+        torch.testing.assert_close(ours, theirs, rtol=1e-2, atol=1e-2)
+
+
+def test_packed_sequences_of_many_tokens_repeat_their_bits():
+    torch.manual_seed(3)
+    total = 6000
+    cuts = torch.randperm(total - 1, device="cuda")[:60].add(1).sort().values
+    ends = torch.cat([cuts.new_zeros(1), cuts, cuts.new_full((1,), total)]).int()
+    x = [torch.randn(total, 2, 128, device="cuda").bfloat16().requires_grad_() for _ in range(3)]
+    expected = None
+    for _ in range(20):
+        found = cephalo.torch.attend(*x, cephalo.torch.causal(), cu_seqlens=ends)
+        gradients = torch.autograd.grad(found.float().sin().sum(), x)
+        expected = expected or (found, *gradients)
+        assert all(map(torch.equal, (found, *gradients), expected))
+    tokens = torch.arange(total, device="cuda")
+    ids = torch.bucketize(tokens, ends[1:], right=True)
+    visible = (ids[:, None] == ids) & (tokens[:, None] >= tokens)
+    plain = F.scaled_dot_product_attention(*(t.detach().float().transpose(0, 1) for t in x), attn_mask=visible)
+    assert (found.float().transpose(0, 1) - plain).norm() / plain.norm() <= BOUNDS[torch.bfloat16]
+
+
+def captured(function):
+    """-> a graph that runs the function again, and what it returned"""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        function()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = function()
+    return graph, results
+
+
+def with_gradients(leaves, function):
+    context = function(*leaves)
+    return context, *torch.autograd.grad(context.float().square().sum(), leaves)
+
+
+def test_a_replayed_graph_drops_other_weights_each_time_and_forward_and_backward_agree():
+    q, k, v = inputs((1, 4, 128, 64), torch.float32)
+    leaves = [t.requires_grad_() for t in (q, k, torch.ones_like(v))]
+    graph, (context, dq, dk, dv) = captured(
+        lambda: with_gradients(leaves, lambda *x: cephalo.torch.attend(*x, dropout=0.5)))
+    seen = []
+    for _ in range(4):
+        graph.replay()
+        torch.cuda.synchronize()
+        seen.append((context.clone(), dv.clone()))
+        # sum over keys of what a query kept is its context, of ones; dv sums the same weights the other way
+        torch.testing.assert_close((context.double() * 2 * context.double()).sum((2, 3)), dv.double().sum((2, 3)),
+                                   rtol=1e-4, atol=1e-4)
+    for n in range(3):
+        assert not torch.equal(seen[n][0], seen[n + 1][0])
+    kept = torch.stack([context for context, _ in seen]).mean()
+    assert abs(kept.item() - 1) < 0.1  # what is kept makes up for what is dropped
+
+
+def test_a_compiled_call_draws_its_seed_on_the_gpu():
+    q, k, v = inputs((1, 4, 128, 64))
+    run = torch.compile(lambda *x: cephalo.torch.attend(*x, dropout=0.5), fullgraph=True)
+    run(q, k, v)
+    with nobody_waits():
+        first, second = run(q, k, v), run(q, k, v)
+    assert not torch.equal(first, second)
+    torch.manual_seed(5)
+    first = run(q, k, v)
+    torch.manual_seed(5)
+    assert torch.equal(first, run(q, k, v))
+
+
+def test_a_replayed_graph_reads_the_numbers_that_are_there_then():
+    q, k, v = (t.requires_grad_() for t in inputs())
+    filled, prefix = (torch.tensor(numbers, device="cuda") for numbers in ([97, 97], [0, 0]))
+    ids = torch.zeros(97, dtype=torch.int32, device="cuda")
+    ends = torch.tensor([0, 97, 97], dtype=torch.int32, device="cuda")
+    x = [t.detach()[0].transpose(0, 1).contiguous().requires_grad_() for t in (q, k, v)]
+    calls = {
+        "lengths": lambda: with_gradients((q, k, v), lambda *x: cephalo.torch.attend(
+            *x, cephalo.torch.lengths(filled) & cephalo.torch.causal(prefix))),
+        "documents": lambda: with_gradients((q, k, v), lambda *x: cephalo.torch.attend(
+            *x, cephalo.torch.documents(ids))),
+        "packed": lambda: with_gradients(x, lambda *x: cephalo.torch.attend(
+            *x, cephalo.torch.causal(), cu_seqlens=ends)),
+        "padded": lambda: with_gradients(x, lambda *x: cephalo.torch.attend(
+            *x, cephalo.torch.causal(2), cu_seqlens=ends, max_seqlen=97)),
+    }
+    graphs = {name: captured(call) for name, call in calls.items()}
+    for length in (97, 50, 1):
+        filled.copy_(torch.tensor([length, 97]))
+        prefix.copy_(torch.tensor([3, length]))
+        ids.copy_(torch.arange(97) // length)
+        ends.copy_(torch.tensor([0, length, 97]))
+        for name, (graph, results) in graphs.items():
+            graph.replay()
+            for found, expected in zip(results, calls[name]()):
+                torch.testing.assert_close(found, expected, rtol=0, atol=0, msg=f"{name}, {length}")
+
+
+def test_what_a_captured_graph_cannot_know_is_refused_by_name():
+    ends, other = (torch.tensor([0, 97], dtype=torch.int32, device="cuda") for _ in range(2))
+    x = inputs((97, 4, 64))
+    with pytest.raises(ValueError, match="pass max_seqlen and max_seqlen_k"):
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            cephalo.torch.attend(*x, cephalo.torch.causal(), cu_seqlens=ends, cu_seqlens_k=other)
+
+
+def test_results_are_of_pytorchs_memory():
+    """Its allocator is asked, which knows of graphs and of how much there is."""
+    q, k, v = inputs((1, 8, 1024, 64))
+    before = torch.cuda.memory_allocated()
+    context = cephalo.attend(q, k, v)
+    assert torch.cuda.memory_allocated() - before == context.nbytes
+
+
+def test_a_seed_on_the_gpu_is_that_number():
+    q, k, v = inputs(dtype=torch.float32)
+    seed = torch.tensor(12345, device="cuda")
+    there = cephalo.attend(q, k, v, dropout=0.3, device_seed=seed)
+    torch.testing.assert_close(there, cephalo.attend(q, k, v, dropout=0.3, seed=12345), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="device_seed is int64 .* on host"):
+        cephalo.attend(q, k, v, dropout=0.3, device_seed=seed.cpu())
+    with pytest.raises(ValueError, match="device_seed"):
+        cephalo.attend(q.cpu(), k.cpu(), v.cpu(), dropout=0.3, device_seed=seed)
 
 
 def test_autocast_lowers_as_pytorchs_function_does():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import cephalo
 import cephalo.torch as ct
@@ -88,6 +89,61 @@ def test_cu_seqlens_are_an_input_of_a_graph():
     assert torch.equal(torch.export.export(Model(), (*x, CU)).module()(*x, other), expected)
 
 
+LONGEST = {"max_seqlen": max(LENGTHS), "max_seqlen_k": max(KV_LENGTHS)}
+
+
+@pytest.mark.parametrize("room", [0, 3], ids=["as long", "longer"])
+@pytest.mark.parametrize("name", ["causal", "alibi", "prefix"])
+def test_a_graph_pads_where_it_is_told_how_far(name, room):
+    """Gradients too, with numbers that were not there when it was compiled."""
+    def run(q, k, v, cu, cu_k):
+        found = ct.attend(q, k, v, MASKS[name], return_lse=True, cu_seqlens=cu, cu_seqlens_k=cu_k,
+                          max_seqlen=7 + room, max_seqlen_k=9 + room)
+        return found.context, found.lse
+
+    torch.compiler.reset()
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    for lengths, kv_lengths in ((LENGTHS, KV_LENGTHS), ((1, 6, 7, 0), (9, 6, 7, 1))):
+        x = packed(14, 23)
+        cu, cu_k = starts(lengths), starts(kv_lengths)
+        found, expected = compiled(*x, cu, cu_k), one_by_one(*x, MASKS[name], cu, cu_k)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(torch.autograd.grad(loss(*found), x), torch.autograd.grad(loss(*expected), x),
+                                   rtol=1e-11, atol=1e-12)
+
+
+def test_sequences_of_no_tokens_at_all_give_nothing():
+    q, k, v = (t.detach() for t in packed(5, 5))
+    found = ct.attend(q, k, v, ct.causal(1), return_lse=True, cu_seqlens=torch.zeros(3, dtype=torch.int32))
+    assert not found.context.any() and (found.lse == -torch.inf).all()
+
+
+def on_gpu(*shape, dtype=torch.bfloat16):
+    return torch.zeros(shape, dtype=dtype, device="cuda")
+
+
+def alone(q, mask):
+    """One sequence, that is not packed."""
+    return ct.attend(*[q.transpose(0, 1)[None]] * 3, mask)[0].transpose(0, 1)
+
+
+@pytest.mark.parametrize("call", [
+    lambda q, cu, other: ct.attend(q, q, q, ct.causal(), cu_seqlens=cu),
+    lambda q, cu, other: ct.attend(q, q, q, cu_seqlens=cu, cu_seqlens_k=other),
+    lambda q, cu, other: ct.attend(q, q, q, ct.causal(), cu_seqlens=cu, cu_seqlens_k=other, **LONGEST),
+    lambda q, cu, other: ct.attend(q, q, q, ct.causal(1), cu_seqlens=cu, max_seqlen=14),
+    lambda q, cu, other: ct.attend(q, q, q, dropout=0.5, cu_seqlens=cu),
+    lambda q, cu, other: alone(q, ct.lengths(cu[:1]) & ct.causal(cu[:1])),
+    lambda q, cu, other: alone(q, ct.documents(on_gpu(14, dtype=torch.int32))),
+    lambda q, cu, other: alone(q, ct.alibi(on_gpu(HEADS, dtype=torch.float32))),
+])
+def test_numbers_of_a_gpu_are_not_looked_at(call):
+    """Tensors without numbers stand for those of a GPU: to ask for one is an error."""
+    with FakeTensorMode():
+        cu = [on_gpu(5, dtype=torch.int32) for _ in range(2)]
+        assert call(on_gpu(14, HEADS, 8), *cu).shape == (14, HEADS, 8)
+
+
 def nested(values, cu_seqlens):
     """[total, heads, dim] -> [batch, heads, tokens of each, dim]"""
     return torch.nested.nested_tensor_from_jagged(values, cu_seqlens).transpose(1, 2)
@@ -168,7 +224,10 @@ def test_a_graph_refuses_to_pad_by_name():
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU.float()), ValueError, "cu_seqlens must be int32 or int64"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU + 1), ValueError, "cu_seqlens must begin with 0"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU, cu_seqlens_k=CU * 2), ValueError, "cu_seqlens_k must .* of k"),
-    (lambda q, n: ct.attend(q, q, q, cu_seqlens_k=CU), ValueError, "cu_seqlens_k needs cu_seqlens"),
+    (lambda q, n: ct.attend(q, q, q, cu_seqlens_k=CU), ValueError, "cu_seqlens_k, .* need cu_seqlens"),
+    (lambda q, n: ct.attend(q, q, q, max_seqlen=3), ValueError, "max_seqlen and .* need cu_seqlens"),
+    (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU, max_seqlen=6), ValueError,
+     "max_seqlen is 6; the longest sequence has 7 tokens"),
     (lambda q, n: ct.attend(q, q, q, ct.lengths([3]), cu_seqlens=CU), ValueError, "lengths cannot be joined"),
     (lambda q, n: ct.attend(q, q, q, ct.causal(1) & ct.keep(torch.ones(14, 14).bool()), cu_seqlens=CU), ValueError,
      r"keep\(t\) has no place"),
