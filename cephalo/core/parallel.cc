@@ -263,9 +263,7 @@ Pool& pool() {
 
 int threads_for(const Region& region) {
   if (!kHasThreads || region_depth > 0 || region.flops < kFlopsWorthThreads) return 1;
-  const int limit =
-      threads_of_this_thread > 0 ? std::min(threads_of_this_thread, kMaxThreads) : threads();
-  return static_cast<int>(std::min<dim_t>(limit, region.pieces));
+  return static_cast<int>(std::min<dim_t>(threads_of_caller(), region.pieces));
 }
 
 }  // namespace
@@ -284,6 +282,10 @@ int threads() {
     cores = std::min(cores_of_this_process(), kMaxThreads);
   }
   return cores.load(std::memory_order_relaxed);
+}
+
+int threads_of_caller() {
+  return threads_of_this_thread > 0 ? std::min(threads_of_this_thread, kMaxThreads) : threads();
 }
 
 UseThreads::UseThreads(int count) : previous_(threads_of_this_thread) {

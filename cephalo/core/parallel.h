@@ -14,6 +14,7 @@ namespace cephalo {
 inline constexpr int kMaxThreads = 1024;
 void set_threads(int count);
 int threads();
+int threads_of_caller();  // the count for a call by this thread: see UseThreads
 
 // The count for the calls that this thread makes while the object lives (0: as before).
 class UseThreads {

@@ -96,9 +96,9 @@ class Ring {
     do {
       run_step(round, help, size);
     } while (round.next());
-    const Patience patience(call_.world.timeout());
+    Patience patience(call_.world.timeout());
     while (!help.all_back()) {
-      serve(round, help);
+      if (serve(round, help)) patience.begin_again();
       pause(help, patience);
     }
     round.forget();
@@ -120,7 +120,7 @@ class Ring {
     units_ = UnitQueue(ring_units(call_, round.owner(), size));
     Patience patience(call_.world.timeout());
     while (units_.left() > 0) {
-      serve(round, help);
+      if (serve(round, help)) patience.begin_again();
       const std::optional<RingUnit> unit =
           units_.take_first([&](const RingUnit& each) { return !help.is_awaited_for(each); });
       if (unit) {
@@ -139,7 +139,8 @@ class Ring {
     patience.nap();
   }
 
-  void serve(KeyRound& round, RingHelp& help) {
+  // -> did results of others join?
+  bool serve(KeyRound& round, RingHelp& help) {
     const auto give = [&](double share, RingHelp::When when) -> std::optional<RingUnit> {
       // The very last is done here sooner than it travels, and the last ones sooner than by one who
       // is busy.
@@ -149,9 +150,8 @@ class Ring {
       return units_.take_run(static_cast<std::size_t>(std::max(1.0, wanted)));
     };
     help.serve(give, round.keys());
-    help.join_returned([&](const RingUnit& unit, const TensorView& context, const TensorView& lse) {
-      join_unit(unit, context, lse);
-    });
+    return help.join_returned([&](const RingUnit& unit, const TensorView& context,
+                                  const TensorView& lse) { join_unit(unit, context, lse); });
   }
 
   void attend_to(const RingUnit& unit, RingKeys& keys) {

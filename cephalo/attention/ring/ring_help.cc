@@ -1,8 +1,10 @@
 #include "cephalo/attention/ring/ring_help.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "cephalo/core/cpu.h"
 #include "cephalo/core/parallel.h"
 #include "cephalo/kernels/sizes.h"
 
@@ -73,9 +75,15 @@ std::span<std::byte> PackedTensors::bytes() {
 }
 
 bool RingHelp::pays(const RingCall& call, double unit_flops) {
-  const World& world = call.world;
-  if (world.size() == 1 || !world.tells_progress() || !call.mask.tensors.empty()) return false;
-  return pays_for(piece_flops(call), unit_flops);
+  World& world = call.world;
+  if (world.size() == 1 || !world.tells_progress()) return false;
+  if (!pays_for(piece_flops(call), unit_flops)) return false;
+  // Tensors of a mask are each process's own, and another instruction set has other bits. Either
+  // may be so on one process only: all say what they have.
+  const bool has_tensors = !call.mask.tensors.empty();
+  const std::vector<std::string> all =
+      world.gather(has_tensors ? "" : name(current_isa(call.q.dtype())));
+  return !all[0].empty() && std::count(all.begin(), all.end(), all[0]) == std::ssize(all);
 }
 
 bool RingHelp::pays_for(double piece_flops, double unit_flops) {
@@ -83,7 +91,7 @@ bool RingHelp::pays_for(double piece_flops, double unit_flops) {
 }
 
 UnitSize RingHelp::unit_size(const RingCall& call, double unit_flops) {
-  const int own = call.options.threads > 0 ? call.options.threads : threads();
+  const int own = threads_of_caller();
   if (own == 1) return {std::min(unit_flops, piece_flops(call) / kUnitsOfPiece), true};
   return {unit_flops * kUnitsOfThreads * own, false};
 }
@@ -141,7 +149,8 @@ void RingHelp::answer_question(Peer& peer, const Give& give, RingKeys* keys) {
   // Whoever has finished has said so, which answers what crosses it.
   if (word == Word::ask_no_more || finished_) return;
   const When when = word == Word::ask ? When::now : When::later;
-  const std::optional<RingUnit> unit = give(share(), when);
+  const bool room = when == When::now || leaving_bytes() < most_ahead();
+  const std::optional<RingUnit> unit = room ? give(share(), when) : std::nullopt;
   if (unit) {
     give_unit(peer, *unit, *keys, when);
   } else {
@@ -162,6 +171,20 @@ void RingHelp::give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys,
   send(peer.rank, kUnitTag, std::move(rows));
   // Who waits for it gets it at once, also where messages travel only while both look.
   if (when == When::now) leaving_.back().transfers->wait();
+}
+
+// Rows and keys on their way to others.
+std::size_t RingHelp::leaving_bytes() const {
+  std::size_t bytes = 0;
+  for (const Leaving& leaving : leaving_) {
+    if (leaving.tensors) bytes += leaving.tensors->size();
+  }
+  return bytes;
+}
+
+// Not more than a piece of this process: those who are busy take theirs later.
+std::size_t RingHelp::most_ahead() const {
+  return (call_.q.bytes() + call_.k.bytes() + call_.v.bytes()) / 2;
 }
 
 RingHelp::Came RingHelp::take_answer(Peer& peer) {
@@ -213,7 +236,8 @@ bool RingHelp::is_awaited_for(const RingUnit& unit) const {
                      [&](const Given& given) { return given.unit.overlaps(unit); });
 }
 
-void RingHelp::join_returned(const Join& join) {
+bool RingHelp::join_returned(const Join& join) {
+  bool joined = false;
   for (auto given = given_.begin(); given != given_.end();) {
     const bool first = std::none_of(given_.begin(), given, [&](const Given& before) {
       return before.unit.overlaps(given->unit);
@@ -224,7 +248,9 @@ void RingHelp::join_returned(const Join& join) {
     }
     join(given->unit, given->result[0], given->result[1]);
     given = given_.erase(given);
+    joined = true;
   }
+  return joined;
 }
 
 void RingHelp::ask_next(Word word) {
@@ -242,6 +268,14 @@ bool RingHelp::all_said() const {
          });
 }
 
+// One that has not said all.
+int RingHelp::silent_peer() const {
+  for (const Peer& peer : peers_) {
+    if (peer.answer != nullptr || peer.question != nullptr) return peer.rank;
+  }
+  return peers_[0].rank;  // to whom something is on its way
+}
+
 void RingHelp::help_others() {
   finished_ = true;
   for (const Peer& peer : peers_) say(peer.rank, kAnswerTag, {.word = Word::finished});
@@ -255,7 +289,7 @@ void RingHelp::help_others() {
       if (came == Came::work) idle.begin_again();
     }
     if (asked_ == nullptr) ask_next(Word::ask);
-    if (silence.is_out()) silence.give_up(asked_ != nullptr ? asked_->rank : peers_[0].rank);
+    if (silence.is_out()) silence.give_up(asked_ != nullptr ? asked_->rank : silent_peer());
     idle.nap();
   }
 }

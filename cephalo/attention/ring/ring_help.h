@@ -24,6 +24,7 @@ class PackedTensors {
   explicit PackedTensors(const std::vector<Part>& parts);
 
   const MutableTensorView& operator[](std::size_t n) const { return views_[n]; }
+  std::size_t size() const { return memory_.bytes(); }
   std::span<std::byte> bytes();
 
  private:
@@ -61,9 +62,9 @@ class RingHelp {
   bool is_awaited_for(const RingUnit& unit) const;
   bool all_back() const { return given_.empty(); }
   int awaited() const { return given_.front().peer; }  // who has what joins first
-  // join(unit, context, lse) for those that have come back and whose turn it is.
+  // join(unit, context, lse) for those that have come back and whose turn it is -> were there any?
   using Join = std::function<void(const RingUnit&, const TensorView&, const TensorView&)>;
-  void join_returned(const Join& join);
+  bool join_returned(const Join& join);
 
   // This process is done: helps until all are.
   void help_others();
@@ -116,6 +117,9 @@ class RingHelp {
   void look(const Give& give, RingKeys* keys);
   void ask_next(Word word);
   bool all_said() const;
+  int silent_peer() const;
+  std::size_t leaving_bytes() const;
+  std::size_t most_ahead() const;
 
   const RingCall& call_;
   std::vector<Peer> peers_;

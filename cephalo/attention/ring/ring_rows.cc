@@ -51,6 +51,12 @@ RingCall::RingCall(World& world_, dim_t tokens_, const TensorView& q_, const Ten
             "{}: process {} of {} has {} of {} tokens (ring_share), not {}: {}", function,
             world.rank(), world.size(), mine, tokens, rows->dim(2), rows->shape());
   }
+  // Of all heads: a process may attend to some at a time.
+  require(q.dim(1) > 0 && k.dim(1) > 0, "{}: num_heads ({}) and num_kv_heads ({}) must be > 0",
+          function, q.dim(1), k.dim(1));
+  require(k.dim(1) == v.dim(1), "{}: k has {} heads but v has {}", function, k.dim(1), v.dim(1));
+  require(q.dim(1) % k.dim(1) == 0, "{}: num_heads ({}) must be a multiple of num_kv_heads ({})",
+          function, q.dim(1), k.dim(1));
   require(options.dropout == 0.0 || options.dropout_stream == DropoutStream::counter,
           "{}: dropout over processes is that of the counter stream", function);
   require(!options.return_weights && options.return_scores == ScoresTap::none,

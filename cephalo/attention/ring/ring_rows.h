@@ -27,7 +27,7 @@ struct RingCall {
            const TensorView& v, const Mask& mask, const AttendOptions& options,
            const char* function);
 
-  dim_t group() const { return k.dim(1) == 0 ? 0 : q.dim(1) / k.dim(1); }  // heads of q to one of k
+  dim_t group() const { return q.dim(1) / k.dim(1); }  // heads of q to one of k
   dim_t rows_of(int rank) const { return ring_share(tokens, rank, world.size()).tokens(); }
   // Of queries in one piece against keys in another. The tensors of the mask are cut to them.
   Mask mask_of(const RingPiece& q_piece, const RingPiece& kv_piece) const;

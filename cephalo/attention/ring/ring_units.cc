@@ -18,9 +18,15 @@ double flops_of_head(const RingCall& call, const RingPiece& q_rows, const RingPi
          static_cast<double>(q_rows.whole.count()) * static_cast<double>(kv_rows.whole.count());
 }
 
+// Cut between blocks of rows: the kernels take some rows together, whose rounding may depend on
+// each other, and these have to be the same ones however a piece is cut.
 RingPiece part_of(const RingPiece& piece, int part, int parts) {
-  const Share rows = share_of(piece.whole.count(), part, parts);
-  return {piece.begin + rows.begin, {piece.whole.begin + rows.begin, piece.whole.begin + rows.end}};
+  constexpr dim_t kBlock = 192;  // a multiple of the rows that any of them takes together
+  const dim_t count = piece.whole.count();
+  const Share blocks = share_of((count + kBlock - 1) / kBlock, part, parts);
+  const dim_t begin = blocks.begin * kBlock;
+  const dim_t end = std::min(blocks.end * kBlock, count);
+  return {piece.begin + begin, {piece.whole.begin + begin, piece.whole.begin + end}};
 }
 
 void add_cut(const RingCall& call, const RingPiece& q_piece, const RingPiece& kv_piece,
@@ -75,10 +81,7 @@ void attend_unit(const RingCall& call, const RingUnit& unit, const AttendOutput&
 }
 
 Share q_heads_of(const RingCall& call, const RingUnit& unit) {
-  // All of them whatever their number: attend says what is wrong with it.
-  const bool last = unit.kv_heads.end == call.k.dim(1);
-  return {unit.kv_heads.begin * call.group(),
-          last ? call.q.dim(1) : unit.kv_heads.end * call.group()};
+  return {unit.kv_heads.begin * call.group(), unit.kv_heads.end * call.group()};
 }
 
 TensorView unit_queries(const RingCall& call, const RingUnit& unit) {

@@ -1,6 +1,7 @@
 #pragma once
 
 // Inside the library only.
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -47,11 +48,19 @@ class UnitQueue {
   explicit UnitQueue(std::vector<RingUnit> units);
 
   std::size_t left() const { return left_; }
-  // The first that can(unit) be begun; none: all have to wait.
+  // The first that can(unit) be begun; none: all have to wait. One with rows of an earlier unit
+  // that waits has to wait as well, or it would join before that.
   template <typename Can>
   std::optional<RingUnit> take_first(const Can& can) {
+    std::vector<const RingUnit*> waiting;
     for (std::size_t n = 0; n < units_.size(); ++n) {
-      if (!begun_[n] && can(units_[n])) return begin(n);
+      if (begun_[n]) continue;
+      const RingUnit& unit = units_[n];
+      const bool in_turn =
+          std::none_of(waiting.begin(), waiting.end(),
+                       [&](const RingUnit* earlier) { return earlier->overlaps(unit); });
+      if (in_turn && can(unit)) return begin(n);
+      waiting.push_back(&unit);
     }
     return std::nullopt;
   }

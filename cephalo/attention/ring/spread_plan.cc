@@ -220,7 +220,8 @@ class Estimate {
       const double result = sum_ * as_double(s_.batch * s_.num_heads * piece * (s_.v_dim + 1));
       if (!has_help()) return held + result;
       const double q = item_ * as_double(s_.batch * s_.num_heads * piece * s_.head_dim);
-      return held + 2.0 * result + 0.5 * (q + key_bytes(piece));
+      // What others attend to: results that are awaited, and a piece at most on its way to them.
+      return held + 2.0 * result + q + key_bytes(piece);
     }
     const double queries = as_double(s_.batch * s_.num_heads * s_.head_dim);
     return held + sum_ * queries * as_double(rows + piece) +

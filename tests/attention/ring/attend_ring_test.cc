@@ -70,10 +70,46 @@ TEST(RingUnitsTest, units_of_any_size_are_all_of_the_work) {
   }
 }
 
+// Keys of one piece in units of all heads, those of the next in units of one.
+TEST(RingUnitsTest, no_unit_overtakes_an_earlier_one_of_its_rows) {
+  const RingPiece rows{0, {0, 100}}, other_rows{100, {100, 200}};
+  const RingPiece early{0, {0, 50}}, late{50, {50, 100}};
+  UnitQueue units({{rows, early, {0, 4}},
+                   {rows, late, {0, 1}},
+                   {rows, late, {1, 2}},
+                   {other_rows, late, {1, 2}}});
+  const auto later_heads = [](const RingUnit& unit) { return unit.kv_heads.begin > 0; };
+  const std::optional<RingUnit> taken = units.take_first(later_heads);
+  ASSERT_TRUE(taken.has_value());
+  EXPECT_EQ(taken->q_rows.whole.begin, 100);
+  EXPECT_FALSE(units.take_first(later_heads).has_value());
+  EXPECT_EQ(units.left(), 3U);
+}
+
+TEST(RingUnitsTest, cuts_fall_between_rows_that_are_computed_together) {
+  const auto world = world_of_one();
+  const dim_t tokens = 10013;
+  const Tensor q = Tensor::zeros({1, 1, tokens, 2});
+  const Mask none;
+  const RingCall call(*world, tokens, q, q, q, none, {}, "attend_ring");
+  dim_t cut = 0;
+  for (const RingUnit& unit : ring_units(call, 0, {1.0, true})) {
+    const dim_t begin = unit.q_rows.begin - (unit.q_rows.begin < 5007 ? 0 : 5007);
+    EXPECT_EQ(begin % 64, 0) << unit.q_rows.begin;
+    cut += begin > 0 ? 1 : 0;
+  }
+  EXPECT_GT(cut, 0);
+}
+
 TEST(AttendRingErrorTest, names_what_a_process_should_bring) {
   const auto world = world_of_one();
   const Tensor x = normal({1, 2, 5, 4}, 1);
   EXPECT_NE(error_of([&] { attend_ring(*world, 6, x, x, x); }).find("6 of 6 tokens"),
+            std::string::npos);
+  const Tensor three = normal({1, 3, 5, 4}, 1);
+  EXPECT_NE(error_of([&] { attend_ring(*world, 5, three, x, x); }).find("a multiple of"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { attend_ring(*world, 5, three, three, x); }).find("v has 2"),
             std::string::npos);
   const AttendOptions options{.return_weights = true};
   EXPECT_NE(error_of([&] { attend_ring(*world, 5, x, x, x, {}, options); }).find("whole rows"),
