@@ -149,9 +149,12 @@ class Ring {
       const double wanted = share * static_cast<double>(units_.left());
       return units_.take_run(static_cast<std::size_t>(std::max(1.0, wanted)));
     };
+    // What has come back first: its memory is the next result's.
+    const bool joined =
+        help.join_returned([&](const RingUnit& unit, const TensorView& context,
+                               const TensorView& lse) { join_unit(unit, context, lse); });
     help.serve(give, round.keys());
-    return help.join_returned([&](const RingUnit& unit, const TensorView& context,
-                                  const TensorView& lse) { join_unit(unit, context, lse); });
+    return joined;
   }
 
   void attend_to(const RingUnit& unit, RingKeys& keys) {

@@ -56,14 +56,50 @@ std::vector<PackedTensors::Part> results_of(const RingCall& call, const RingUnit
 
 }  // namespace
 
-PackedTensors::PackedTensors(const std::vector<Part>& parts) {
-  dim_t bytes = 0;
+// The smallest that will do; not one of rows and keys for a short result. If there is none, others
+// make room for it.
+Tensor MessageMemory::take(dim_t bytes) {
+  auto best = spare_.end();
+  for (auto each = spare_.begin(); each != spare_.end(); ++each) {
+    const bool fits = each->numel() >= bytes && each->numel() <= 2 * bytes;
+    if (fits && (best == spare_.end() || each->numel() < best->numel())) best = each;
+  }
+  Tensor taken;
+  if (best != spare_.end()) {
+    taken = std::move(*best);
+    spare_.erase(best);
+  } else {
+    const std::size_t all = taken_ + static_cast<std::size_t>(bytes);
+    while (!spare_.empty() && all + spare_bytes() > std::max(all, most_taken_)) {
+      spare_.erase(spare_.begin());  // the one that has been here longest
+    }
+    taken = Tensor::empty({bytes}, DType::u8);
+  }
+  taken_ += taken.bytes();
+  most_taken_ = std::max(most_taken_, taken_);
+  return taken;
+}
+
+void MessageMemory::give_back(Tensor memory) {
+  taken_ -= memory.bytes();
+  spare_.push_back(std::move(memory));
+}
+
+std::size_t MessageMemory::spare_bytes() const {
+  std::size_t bytes = 0;
+  for (const Tensor& each : spare_) bytes += each.bytes();
+  return bytes;
+}
+
+PackedTensors::PackedTensors(const std::vector<Part>& parts, MessageMemory& from) {
   std::vector<dim_t> begins;
+  dim_t bytes = 0;
   for (const Part& part : parts) {
     begins.push_back(bytes);
     bytes += round_up(numel(part.shape) * static_cast<dim_t>(item_size(part.dtype)), kLine);
   }
-  memory_ = Tensor::empty({bytes}, DType::u8);
+  size_ = static_cast<std::size_t>(bytes);
+  memory_ = from.take(bytes);
   auto* first = static_cast<std::byte*>(memory_.mutable_view().mutable_data());
   for (std::size_t n = 0; n < parts.size(); ++n) {
     views_.emplace_back(first + begins[n], parts[n].dtype, parts[n].shape);
@@ -71,7 +107,7 @@ PackedTensors::PackedTensors(const std::vector<Part>& parts) {
 }
 
 std::span<std::byte> PackedTensors::bytes() {
-  return {static_cast<std::byte*>(memory_.mutable_view().mutable_data()), memory_.bytes()};
+  return {static_cast<std::byte*>(memory_.mutable_view().mutable_data()), size_};
 }
 
 bool RingHelp::pays(const RingCall& call, double unit_flops) {
@@ -149,8 +185,7 @@ void RingHelp::answer_question(Peer& peer, const Give& give, RingKeys* keys) {
   // Whoever has finished has said so, which answers what crosses it.
   if (word == Word::ask_no_more || finished_) return;
   const When when = word == Word::ask ? When::now : When::later;
-  const bool room = when == When::now || leaving_bytes() < most_ahead();
-  const std::optional<RingUnit> unit = room ? give(share(), when) : std::nullopt;
+  const std::optional<RingUnit> unit = has_room(when) ? give(share(), when) : std::nullopt;
   if (unit) {
     give_unit(peer, *unit, *keys, when);
   } else {
@@ -160,17 +195,26 @@ void RingHelp::answer_question(Peer& peer, const Give& give, RingKeys* keys) {
 
 void RingHelp::give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys, When when) {
   say(peer.rank, kAnswerTag, {Word::unit, unit.q_rows.whole, unit.kv_rows.whole, unit.kv_heads});
-  PackedTensors result(results_of(call_, unit));
+  PackedTensors result(results_of(call_, unit), memory_);
   auto coming = call_.world.transfers();
   coming->receive(peer.rank, kResultTag, result.bytes());
   given_.push_back({unit, peer.rank, std::move(result), std::move(coming), false});
-  PackedTensors rows(rows_of(call_, unit));
+  PackedTensors rows(rows_of(call_, unit), memory_);
   rows[0].copy_from(unit_queries(call_, unit));
   rows[1].copy_from(unit_keys(unit, keys.k()));
   rows[2].copy_from(unit_keys(unit, keys.v()));
   send(peer.rank, kUnitTag, std::move(rows));
-  // Who waits for it gets it at once, also where messages travel only while both look.
-  if (when == When::now) leaving_.back().transfers->wait();
+  if (when == When::later) return;
+  // Who waits for it gets it at once, also where messages travel only while both look; and the next
+  // to ask gets its memory, since many may ask at the same time.
+  leaving_.back().transfers->wait();
+  forget(leaving_.back());
+  leaving_.pop_back();
+}
+
+void RingHelp::forget(Leaving& leaving) {
+  leaving.transfers.reset();
+  if (leaving.tensors) memory_.give_back(std::move(*leaving.tensors).memory());
 }
 
 // Rows and keys on their way to others.
@@ -181,10 +225,23 @@ std::size_t RingHelp::leaving_bytes() const {
   }
   return bytes;
 }
+// Results that others are at.
+std::size_t RingHelp::awaited_bytes() const {
+  std::size_t bytes = 0;
+  for (const Given& given : given_) bytes += given.result.size();
+  return bytes;
+}
 
-// Not more than a piece of this process: those who are busy take theirs later.
-std::size_t RingHelp::most_ahead() const {
-  return (call_.q.bytes() + call_.k.bytes() + call_.v.bytes()) / 2;
+// A run is a piece at most. Those who are busy, and take theirs later, leave memory to those who
+// wait: plan counts with a piece and a half of rows for them and one for others, and with three
+// pieces of results.
+bool RingHelp::has_room(When when) const {
+  const dim_t columns = call_.q.dim(0) * call_.q.dim(1) * (call_.v.dim(3) + 1);
+  const auto result =
+      static_cast<std::size_t>(columns * call_.q.dim(2) / 2) * item_size(call_.sums);
+  if (when == When::now) return awaited_bytes() < 2 * result;
+  const std::size_t rows = (call_.q.bytes() + call_.k.bytes() + call_.v.bytes()) / 2;
+  return awaited_bytes() < result && 2 * leaving_bytes() < rows;
 }
 
 RingHelp::Came RingHelp::take_answer(Peer& peer) {
@@ -204,19 +261,24 @@ RingHelp::Came RingHelp::take_answer(Peer& peer) {
 
 void RingHelp::attend_for(const Peer& peer, const Message& message) {
   const RingUnit unit{{0, message.q_rows}, {0, message.kv_rows}, message.kv_heads};
-  PackedTensors rows(rows_of(call_, unit));
+  PackedTensors rows(rows_of(call_, unit), memory_);
   const auto coming = call_.world.transfers();
   coming->receive(peer.rank, kUnitTag, rows.bytes());
   coming->wait();
   ask_next(Word::ask_ahead);
-  PackedTensors result(results_of(call_, unit));
+  PackedTensors result(results_of(call_, unit), memory_);
   attend_unit(call_, unit, {result[0], result[1]}, rows[0], rows[1], rows[2]);
+  memory_.give_back(std::move(rows).memory());
   send(peer.rank, kResultTag, std::move(result));
   ++helped_;
 }
 
 void RingHelp::look(const Give& give, RingKeys* keys) {
-  leaving_.remove_if([](Leaving& each) { return each.transfers->progress(); });
+  leaving_.remove_if([&](Leaving& each) {
+    const bool gone = each.transfers->progress();
+    if (gone) forget(each);
+    return gone;
+  });
   for (Peer& peer : peers_) {
     while (peer.question != nullptr && peer.question->transfers->progress()) {
       answer_question(peer, give, keys);
@@ -228,7 +290,6 @@ void RingHelp::serve(const Give& give, RingKeys& keys) {
   look(give, &keys);
   // One that nobody asked yet can only say that it has finished.
   for (Peer& peer : peers_) take_answer(peer);
-  for (Given& given : given_) given.there = given.there || given.transfers->progress();
 }
 
 bool RingHelp::is_awaited_for(const RingUnit& unit) const {
@@ -238,6 +299,7 @@ bool RingHelp::is_awaited_for(const RingUnit& unit) const {
 
 bool RingHelp::join_returned(const Join& join) {
   bool joined = false;
+  for (Given& given : given_) given.there = given.there || given.transfers->progress();
   for (auto given = given_.begin(); given != given_.end();) {
     const bool first = std::none_of(given_.begin(), given, [&](const Given& before) {
       return before.unit.overlaps(given->unit);
@@ -247,6 +309,8 @@ bool RingHelp::join_returned(const Join& join) {
       continue;
     }
     join(given->unit, given->result[0], given->result[1]);
+    given->transfers.reset();
+    memory_.give_back(std::move(given->result).memory());
     given = given_.erase(given);
     joined = true;
   }

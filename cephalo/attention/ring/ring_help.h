@@ -7,12 +7,27 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cephalo/attention/ring/ring_units.h"
 #include "cephalo/world/patience.h"
 
 namespace cephalo {
+
+// Memory of messages that is used again. Blocks of megabytes that come and go between small ones
+// would leave holes which the system does not get back. Never more is held than messages have had
+// at once.
+class MessageMemory {
+ public:
+  Tensor take(dim_t bytes);  // at least as many
+  void give_back(Tensor memory);
+  std::size_t spare_bytes() const;
+
+ private:
+  std::vector<Tensor> spare_;
+  std::size_t taken_ = 0, most_taken_ = 0;
+};
 
 // Tensors side by side in memory, so that they travel as one message; values undefined.
 class PackedTensors {
@@ -21,13 +36,15 @@ class PackedTensors {
     Shape shape;
     DType dtype;
   };
-  explicit PackedTensors(const std::vector<Part>& parts);
+  PackedTensors(const std::vector<Part>& parts, MessageMemory& from);
 
   const MutableTensorView& operator[](std::size_t n) const { return views_[n]; }
-  std::size_t size() const { return memory_.bytes(); }
+  std::size_t size() const { return size_; }
   std::span<std::byte> bytes();
+  Tensor memory() && { return std::move(memory_); }
 
  private:
+  std::size_t size_ = 0;
   Tensor memory_;
   std::vector<MutableTensorView> views_;
 };
@@ -109,6 +126,7 @@ class RingHelp {
   void send(int rank, int tag, PackedTensors tensors);
   void answer_question(Peer& peer, const Give& give, RingKeys* keys);
   void give_unit(const Peer& peer, const RingUnit& unit, RingKeys& keys, When when);
+  void forget(Leaving& leaving);
   enum class Came { nothing, word, work };
   // Takes in the answer of a peer, if it is there; a unit is attended to.
   Came take_answer(Peer& peer);
@@ -118,10 +136,12 @@ class RingHelp {
   void ask_next(Word word);
   bool all_said() const;
   int silent_peer() const;
+  bool has_room(When when) const;
   std::size_t leaving_bytes() const;
-  std::size_t most_ahead() const;
+  std::size_t awaited_bytes() const;
 
   const RingCall& call_;
+  MessageMemory memory_;
   std::vector<Peer> peers_;
   std::list<Leaving> leaving_;
   std::list<Given> given_;  // in the order in which they join

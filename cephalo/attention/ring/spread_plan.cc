@@ -210,22 +210,30 @@ class Estimate {
   }
 
   // Keys of its own, at hand and on their way; a piece's context and lse before they join. With
-  // help about as much again that comes back, and half a piece's q, k and v that leave.
+  // help three times as much that comes back, and of rows what RingHelp::has_room lets leave.
   // Backwards sums in float32: dq, those of keys at hand, leaving and arriving, and a piece's own.
   double ring_memory(int rank) const {
     const dim_t rows = rows_of(rank);
     const dim_t piece = ring_share(s_.tokens, rank, s_.processes).early.count();
-    const double held = key_bytes(rows) + std::min(s_.processes - 1, 2) * key_bytes(most_rows());
+    const double held = key_bytes(rows) + std::min(s_.processes - 1, 2) * key_bytes(most_rows()) +
+                        widened_memory(rows);
     if (!s_.backward) {
       const double result = sum_ * as_double(s_.batch * s_.num_heads * piece * (s_.v_dim + 1));
       if (!has_help()) return held + result;
       const double q = item_ * as_double(s_.batch * s_.num_heads * piece * s_.head_dim);
-      // What others attend to: results that are awaited, and a piece at most on its way to them.
-      return held + 2.0 * result + q + key_bytes(piece);
+      return held + 4.0 * result + 2.5 * (q + key_bytes(piece));
     }
     const double queries = as_double(s_.batch * s_.num_heads * s_.head_dim);
     return held + sum_ * queries * as_double(rows + piece) +
            (s_.processes > 1 ? 3.0 : 2.0) * sum_bytes(most_rows()) + sum_bytes(piece);
+  }
+  // What has 16 bits in the type of sums: context, which is rounded at the end; backwards q,
+  // context, dcontext, and the keys at hand.
+  double widened_memory(dim_t rows) const {
+    if (sum_ == item_) return 0.0;
+    const double head_rows = as_double(s_.batch * s_.num_heads * rows);
+    if (!s_.backward) return sum_ * head_rows * as_double(s_.v_dim);
+    return sum_ * head_rows * as_double(s_.head_dim + 2 * s_.v_dim) + sum_bytes(most_rows());
   }
 
   // Heads that a process computes, as many times as they have numbers for a token.

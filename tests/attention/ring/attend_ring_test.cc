@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "cephalo/attention/ring/ring_help.h"
 #include "cephalo/attention/ring/ring_units.h"
 #include "tests/attention/ring/ring_claims.h"
 #include "tests/support/tensors.h"
@@ -99,6 +101,36 @@ TEST(RingUnitsTest, cuts_fall_between_rows_that_are_computed_together) {
     cut += begin > 0 ? 1 : 0;
   }
   EXPECT_GT(cut, 0);
+}
+
+TEST(MessageMemoryTest, is_used_again_by_messages_of_about_the_same_length) {
+  MessageMemory memory;
+  Tensor block = memory.take(1000);
+  const void* const there = block.data();
+  memory.give_back(std::move(block));
+  block = memory.take(600);
+  EXPECT_EQ(block.data(), there);
+  EXPECT_GE(block.numel(), 600);
+  const Tensor other = memory.take(600);
+  EXPECT_NE(other.data(), there);
+  memory.give_back(std::move(block));
+  EXPECT_EQ(memory.spare_bytes(), 1000U);
+}
+
+TEST(MessageMemoryTest, never_holds_more_than_messages_had_at_once) {
+  MessageMemory memory;
+  Tensor first = memory.take(1000);
+  Tensor second = memory.take(1000);
+  memory.give_back(std::move(first));
+  memory.give_back(std::move(second));
+  EXPECT_EQ(memory.spare_bytes(), 2000U);
+  Tensor shorter = memory.take(400);  // would hold more than twice what it needs
+  EXPECT_EQ(shorter.numel(), 400);
+  EXPECT_EQ(memory.spare_bytes(), 1000U);
+  const Tensor longer = memory.take(1001);
+  EXPECT_EQ(memory.spare_bytes(), 0U);
+  memory.give_back(std::move(shorter));
+  EXPECT_EQ(memory.spare_bytes(), 400U);
 }
 
 TEST(AttendRingErrorTest, names_what_a_process_should_bring) {

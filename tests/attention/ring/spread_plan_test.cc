@@ -38,10 +38,25 @@ TEST(SpreadPlanTest, help_takes_memory_where_pieces_are_long) {
   const double keys = 2 * 700 * 8 * 128 * 4;
   const double result = 700 * 8 * 65 * 4;
   const SpreadCosts costs{1, 1, 0};
-  EXPECT_EQ(plan(shape, {}, costs).ring.memory,
-            2 * keys + 2 * result + 700 * 8 * 64 * 4 + keys / 2);
+  const double q = 700 * 8 * 64 * 4;
+  EXPECT_EQ(plan(shape, {}, costs).ring.memory, 2 * keys + 4 * result + 2.5 * (q + keys / 2));
   shape.tokens /= 2;  // too short
   EXPECT_EQ(plan(shape, {}, costs).ring.memory, (2 * keys + result) / 2);
+}
+
+TEST(SpreadPlanTest, numbers_of_16_bits_are_widened_where_they_are_added_up) {
+  SpreadShape shape = small_shape();
+  shape.dtype = DType::bf16;
+  const SpreadCosts costs{64.0, 32.0, 1.0};
+  // Half the keys; context, 4 rows of 4 heads, until it is rounded.
+  EXPECT_EQ(plan(shape, {}, costs).ring.memory, 128 + 128 + 2 * 4 * (4 + 1) * 4 + 4 * 4 * 4 * 4);
+  const double with_16_bits = [&] {
+    shape.backward = true;
+    return plan(shape, {}, costs).ring.memory;
+  }();
+  shape.dtype = DType::f32;
+  // Twice the keys, but no q, context and dcontext, and no keys at hand besides.
+  EXPECT_EQ(with_16_bits - plan(shape, {}, costs).ring.memory, 3 * 4 * 4 * 4 * 4 + 256 - 256);
 }
 
 TEST(SpreadPlanTest, on_the_way_back_gradients_come_home) {
