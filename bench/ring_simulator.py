@@ -191,6 +191,8 @@ def told_and_measured(rows):
         if row["row"] == "attend" and row["way"] != "heads":
             for backward, measured in ((False, row["seconds"]), (True, row["backward_seconds"])):
                 if measured:
+                    if backward:
+                        own = dataclasses.replace(own, flops=row["backward_speeds"])
                     shape = Shape(size, row["tokens"], row["heads"], row["heads"], backward=backward)
                     way = "backward" if backward else "forward"
                     yield f"{row['tokens']} tokens, {way}", size, replay(shape, own)[0], statistics.median(measured)

@@ -1,6 +1,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -199,6 +200,35 @@ std::string account_of(World& world, TimedWorld& timed, const std::function<void
   return "{" + text + "}";
 }
 
+// How fast processes were around passes: right before and after each. Cores of a virtual machine
+// change within seconds.
+class SpeedsAround {
+ public:
+  explicit SpeedsAround(World& world) : world_(world), last_(speeds(world)) {}
+
+  // A pass of this kind has just ended.
+  void end(std::size_t kind) {
+    const std::vector<double> now = speeds(world_);
+    sums_[kind].resize(now.size());
+    for (std::size_t r = 0; r < now.size(); ++r) sums_[kind][r] += (last_[r] + now[r]) / 2.0;
+    passes_[kind] += 1.0;
+    last_ = now;
+  }
+
+  // Of every process, the mean around all passes of this kind.
+  std::vector<double> speeds_of(std::size_t kind) const {
+    std::vector<double> result = sums_[kind];
+    for (double& each : result) each /= passes_[kind];
+    return result;
+  }
+
+ private:
+  World& world_;
+  std::vector<double> last_;
+  std::array<std::vector<double>, 2> sums_;
+  std::array<double, 2> passes_{};
+};
+
 }  // namespace
 
 void run_attend(World& world, const Words& words) {
@@ -208,7 +238,7 @@ void run_attend(World& world, const Words& words) {
   const double before = largest(world, peak_bytes());
   TimedWorld timed(world);
   Attending attending(timed, heads, tokens, way);
-  const std::vector<double> flops = speeds(world);
+  SpeedsAround around(world);
   std::vector<double> forward;
   std::vector<double> messages;  // of the process that was least busy with them: the slowest
   std::vector<double> backward;
@@ -217,8 +247,10 @@ void run_attend(World& world, const Words& words) {
     timed.waiting = 0.0;
     forward.push_back(seconds_of(world, [&] { attending.forward(); }));
     messages.push_back(-largest(world, -timed.moving - timed.waiting));
+    around.end(0);
     if (way == "backward") {
       backward.push_back(seconds_of(world, [&] { attending.backward(); }));
+      around.end(1);
     }
   }
   const double after = largest(world, peak_bytes());
@@ -232,10 +264,10 @@ void run_attend(World& world, const Words& words) {
       world, words,
       format_text(
           "\"heads\": {}, \"tokens\": {}, \"way\": \"{}\", \"speeds\": {}, \"seconds\": {}, "
-          "\"messages\": {}, \"backward_seconds\": {}, \"flops\": {:.6g}, \"before\": {:.4g}, "
-          "\"peak\": {:.4g}, \"predicted\": {:.4g}",
-          heads, tokens, way, list_of(flops), list_of(forward), list_of(messages),
-          list_of(backward), told.ring.flops, before, after,
+          "\"messages\": {}, \"backward_speeds\": {}, \"backward_seconds\": {}, "
+          "\"flops\": {:.6g}, \"before\": {:.4g}, \"peak\": {:.4g}, \"predicted\": {:.4g}",
+          heads, tokens, way, list_of(around.speeds_of(0)), list_of(forward), list_of(messages),
+          list_of(around.speeds_of(1)), list_of(backward), told.ring.flops, before, after,
           before + attending.input_bytes() + (world.size() > 1 ? told.ring.memory : 0.0)));
 }
 

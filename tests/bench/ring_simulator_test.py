@@ -83,13 +83,16 @@ class Measured(unittest.TestCase):
                 {"row": "train", "processes": 2, "threads": 8, "batch": 16, "parameters": 1, "speeds": [1.0],
                  "seconds": [1.0]},
                 {"row": "attend", "processes": 2, "threads": 1, "way": "", "tokens": 16384, "heads": 8,
-                 "speeds": [1e11, 2e11], "seconds": [1.0, 2.0], "backward_seconds": [3.0]}]
+                 "speeds": [1e11, 2e11], "seconds": [1.0, 2.0], "backward_speeds": [3e11, 4e11],
+                 "backward_seconds": [3.0]}]
         found = list(told_and_measured(rows))
         self.assertEqual([(size, measured) for _, size, _, measured in found], [(1, 1.1), (2, 2.0), (2, 1.5), (2, 3.0)])
         self.assertAlmostEqual(found[0][2], 1.1)
         self.assertAlmostEqual(found[1][2], 1.1 + 0.1)
         costs = Costs([1e11, 2e11], 1e9, 0.0, **MEASURED)
         self.assertEqual(found[2][2], replay(Shape(2, 16384, 8, 8), costs)[0])
+        costs = Costs([3e11, 4e11], 1e9, 0.0, **MEASURED)
+        self.assertEqual(found[3][2], replay(Shape(2, 16384, 8, 8, backward=True), costs)[0])
 
 
 if __name__ == "__main__":
