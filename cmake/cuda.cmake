@@ -80,7 +80,9 @@ set(cuda_host_sources
   cephalo/attention/cuda/hopper_forward.cc
   cephalo/attention/cuda/packed.cc
   cephalo/attention/cuda/simple_engine.cc
-  cephalo/attention/cuda/tensor_map.cc)
+  cephalo/attention/cuda/stream_block.cc
+  cephalo/attention/cuda/tensor_map.cc
+  cephalo/kernels/cuda/launch_line.cc)
 target_sources(cephalo_objects PRIVATE ${cuda_host_sources})
 set_source_files_properties(${cuda_host_sources} PROPERTIES
                             COMPILE_OPTIONS "-isystem;${CEPHALO_CUDA_INCLUDE}")

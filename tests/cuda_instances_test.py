@@ -37,6 +37,18 @@ class Instances(unittest.TestCase):
         self.assertLessEqual(kernels, MOST)
 
 
+class Launches(unittest.TestCase):
+    def test_nothing_overtakes_the_kernels_that_wait_in_a_line(self):
+        """launch() puts a kernel behind them; whatever else goes into the stream comes after launch_waiting()."""
+        for folder in ("kernels", "attention"):
+            for path in sorted((ROOT / "cephalo" / folder / "cuda").iterdir()):
+                lines = path.read_text().splitlines()
+                for n, line in enumerate(lines):
+                    self.assertNotIn("<<<", line, path.name)
+                    if re.search(r"cudaMem(cpy|set)\w*\(", line):
+                        self.assertIn("launch_waiting()", lines[n - 1], path.name)
+
+
 class WhatTheCompilerSays(unittest.TestCase):
     def found(self, log):
         with tempfile.TemporaryDirectory() as name:

@@ -62,6 +62,14 @@ bool has_device_slopes(const BoundMask& mask) {
   return find_part(mask, Role::slopes) != nullptr;
 }
 
+bool has_slopes(const BoundMask& mask) {
+  if (has_device_slopes(mask)) return true;
+  for (dim_t h = 0; h < mask.extent().num_heads; ++h) {
+    if (mask.slope(h) != 0.0) return true;
+  }
+  return false;
+}
+
 bool has_device_documents(const BoundMask& mask) {
   return find_part(mask, Role::q_documents) != nullptr;
 }
@@ -80,8 +88,8 @@ dim_t rule_count(const BoundMask& mask) {
   return known;
 }
 
-void change_rules(const BoundMask& mask, kernels::cuda::PositionRule* rules) {
-  if (!has_device_lengths(mask)) return;
+void change_rules(const BoundMask& mask, const kernels::cuda::PositionRule* from,
+                  kernels::cuda::PositionRule* rules) {
   const kernels::cuda::RuleParts parts{.q_lengths = numbers_of(mask, Role::q_lengths),
                                        .kv_lengths = numbers_of(mask, Role::kv_lengths),
                                        .prefix = numbers_of(mask, Role::prefix),
@@ -93,17 +101,20 @@ void change_rules(const BoundMask& mask, kernels::cuda::PositionRule* rules) {
                                        .kv_tokens = mask.extent().kv_tokens,
                                        .is_from_the_end = mask.is_from_the_end(),
                                        .count = rule_count(mask)};
-  cuda::check(kernels::cuda::change_rules(rules, parts, current_stream()), "attend");
+  const dim_t from_stride = mask.sequences().size() > 1 ? 1 : 0;
+  cuda::check(kernels::cuda::change_rules(rules, from, from_stride, parts, current_stream()),
+              "attend");
 }
 
-void add_device_slopes(const BoundMask& mask, double* slopes) {
+void add_device_slopes(const BoundMask& mask, const double* from, double* slopes) {
   for (const DevicePart& part : mask.device_parts()) {
     if (part.role != Role::slopes) continue;
     const dim_t step = part.view.strides()[0];
     const auto* first = address<float>(part.view, mask.place().heads.begin * step);
-    cuda::check(
-        kernels::cuda::add_slopes(slopes, first, step, mask.extent().num_heads, current_stream()),
-        "attend");
+    cuda::check(kernels::cuda::add_slopes(slopes, from, first, step, mask.extent().num_heads,
+                                          current_stream()),
+                "attend");
+    from = slopes;
   }
 }
 

@@ -11,6 +11,7 @@ namespace cephalo {
 
 bool has_device_lengths(const BoundMask& mask);  // or prefixes: what changes rules
 bool has_device_slopes(const BoundMask& mask);
+bool has_slopes(const BoundMask& mask);  // there or of the host
 bool has_device_documents(const BoundMask& mask);
 // Are the tokens of every document neighbours, as far as the caller said?
 bool device_documents_are_in_order(const BoundMask& mask);
@@ -18,9 +19,11 @@ bool device_documents_are_in_order(const BoundMask& mask);
 // How many rules a mask has: one for all sequences, or one for each.
 dim_t rule_count(const BoundMask& mask);
 
-// rules: [rule_count], of the mask's other parts; slopes: [num_heads], likewise. In device memory.
-void change_rules(const BoundMask& mask, kernels::cuda::PositionRule* rules);
-void add_device_slopes(const BoundMask& mask, double* slopes);
+// rules: [rule_count]; from: [sequences of the mask], of its other parts; slopes, from:
+// [num_heads], likewise. In device memory.
+void change_rules(const BoundMask& mask, const kernels::cuda::PositionRule* from,
+                  kernels::cuda::PositionRule* rules);
+void add_device_slopes(const BoundMask& mask, const double* from, double* slopes);
 
 // Documents whose ids are on the device.
 class DeviceDocuments {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <optional>
 
 #include "cephalo/attention/cuda/device_parts.h"
@@ -19,8 +18,6 @@ using kernels::cuda::MaskArgs;
 using kernels::cuda::MaskPart;
 using kernels::cuda::PositionRule;
 
-constexpr std::size_t kCounterBytes = 4 * sizeof(unsigned);
-
 // Numbers of the host that travel together; `add` says where they will be.
 class Parcel {
  public:
@@ -33,6 +30,7 @@ class Parcel {
     if (count > 0) std::memcpy(bytes_.data() + at, numbers, count * sizeof(T));
     return at;
   }
+  std::size_t size() const { return bytes_.size(); }
 
  private:
   std::vector<std::byte>& bytes_;
@@ -46,22 +44,22 @@ MaskPart part_of(const BoundMask::Part& part) {
   return result;
 }
 
-std::vector<PositionRule> rules_of(const BoundMask& mask) {
-  std::vector<PositionRule> rules;
+std::size_t add_rules(const BoundMask& mask, Parcel& parcel) {
+  const std::size_t at = parcel.size();
   for (const BoundMask::Sequence& s : mask.sequences()) {
-    rules.push_back({s.q_len, s.kv_len, s.shift, s.prefix, s.left, s.right});
+    const PositionRule rule{s.q_len, s.kv_len, s.shift, s.prefix, s.left, s.right};
+    parcel.add(&rule, 1);
   }
-  // Where a device has a number for each sequence, each has a rule to be changed.
-  if (rules.size() == 1) rules.resize(static_cast<std::size_t>(rule_count(mask)), rules.front());
-  return rules;
+  return at;
 }
 
-std::vector<double> slopes_of(const BoundMask& mask) {
-  std::vector<double> slopes;
-  for (dim_t h = 0; h < mask.extent().num_heads; ++h) slopes.push_back(mask.slope(h));
-  const bool any = has_device_slopes(mask) ||
-                   std::any_of(slopes.begin(), slopes.end(), [](double s) { return s != 0.0; });
-  return any ? slopes : std::vector<double>();
+std::size_t add_slopes(const BoundMask& mask, Parcel& parcel) {
+  const std::size_t at = parcel.size();
+  for (dim_t h = 0; h < mask.extent().num_heads; ++h) {
+    const double slope = mask.slope(h);
+    parcel.add(&slope, 1);
+  }
+  return at;
 }
 
 }  // namespace
@@ -151,7 +149,7 @@ const char* why_not_on_cuda(const AttendProblem& problem) {
 }
 
 DeviceProblem::DeviceProblem(const AttendProblem& problem, std::size_t scratch_bytes)
-    : device_(problem.q.device().index) {
+    : device_(problem.q.device().index), line_(block_.graphs(), current_stream()) {
   cuda::check_earlier_calls();
   args_.sizes = {problem.q.dim(0), problem.q.dim(1), problem.k.dim(1), problem.q.dim(2),
                  problem.k.dim(2), problem.q.dim(3), problem.v.dim(3)};
@@ -164,62 +162,101 @@ DeviceProblem::DeviceProblem(const AttendProblem& problem, std::size_t scratch_b
   send(problem, scratch_bytes);
 }
 
+std::byte* DeviceProblem::memory_for(std::size_t bytes) {
+  if (block_.is_there() && bytes <= StreamBlock::kWorkBytes) return block_.work();
+  return scratch_.emplace(bytes).data();
+}
+
+bool DeviceProblem::are_numbers_kept() const {
+  return block_.is_there() && numbers_.size() <= StreamBlock::kNumberBytes;
+}
+
+// Where the host's numbers are for kernels to read.
+const std::byte* DeviceProblem::sent() {
+  if (are_numbers_kept()) return block_.numbers(numbers_);
+  cuda::check(kernels::cuda::upload(memory_, numbers_.data(), numbers_.size(), current_stream()),
+              "attend");
+  return memory_;
+}
+
 // Counters, rules, slopes and ids of documents.
 void DeviceProblem::send(const AttendProblem& problem, std::size_t scratch_bytes) {
   const BoundMask& mask = problem.mask;
-  MaskArgs& to = args_.mask;
+  numbers_.reserve(StreamBlock::kNumberBytes / 8);
   Parcel parcel(numbers_);
-  const unsigned zeros[4] = {};
-  parcel.add(zeros, 4);
-  const std::vector<PositionRule> rules = rules_of(mask);
-  const std::size_t rules_at = parcel.add(rules.data(), rules.size());
-  to.rule_stride = rules.size() > 1 ? 1 : 0;
-  const std::vector<double> slopes = slopes_of(mask);
-  const std::size_t slopes_at = parcel.add(slopes.data(), slopes.size());
+  const unsigned zeros[kernels::cuda::kCounters] = {};  // for calls that have no block
+  parcel.add(zeros, kernels::cuda::kCounters);
+  const std::size_t rules_at = add_rules(mask, parcel);
+  const bool slopes = has_slopes(mask);
+  const std::size_t slopes_at = slopes ? add_slopes(mask, parcel) : 0;
   DocumentsAt documents{};
   if (mask.has_documents()) documents = add_documents(mask, parcel);
-  used_ = taken(numbers_.size());
+  if (!are_numbers_kept()) used_ = taken(numbers_.size());
+  const auto place = [&](std::size_t bytes) {
+    const std::size_t at = used_;
+    used_ += taken(bytes);
+    return at;
+  };
   if (mask.has_documents()) used_ = place_tokens(mask.extent(), used_, documents);
-  std::optional<DeviceDocuments> device_documents;
-  const std::size_t device_documents_at = used_;
-  if (has_device_documents(mask)) used_ += taken(device_documents.emplace(mask).bytes());
-  scratch_ = std::make_unique<cuda::Scratch>(used_ + scratch_bytes);
-  std::byte* base = scratch_->data();
-  auto* rules_there = reinterpret_cast<PositionRule*>(base + rules_at);
-  auto* slopes_there = reinterpret_cast<double*>(base + slopes_at);
-  to.rules = rules_there;
-  if (!slopes.empty()) to.slopes = slopes_there;
+  std::optional<DeviceDocuments> on_device;
+  if (has_device_documents(mask)) on_device.emplace(mask);
+  const std::size_t on_device_at = place(on_device ? on_device->bytes() : 0);
+  const bool changes = has_device_lengths(mask);
+  const auto rules = changes ? static_cast<std::size_t>(rule_count(mask)) : mask.sequences().size();
+  const std::size_t changed_at = place(changes ? rules * sizeof(PositionRule) : 0);
+  const auto heads = static_cast<std::size_t>(mask.extent().num_heads);
+  const std::size_t added_at = place(has_device_slopes(mask) ? heads * sizeof(double) : 0);
+
+  memory_ = memory_for(used_ + scratch_bytes);
+  const std::byte* numbers = sent();
+  MaskArgs& to = args_.mask;
+  to.rules = reinterpret_cast<const PositionRule*>(numbers + rules_at);
+  to.rule_stride = rules > 1 ? 1 : 0;
+  if (changes) {
+    auto* changed = reinterpret_cast<PositionRule*>(memory_ + changed_at);
+    change_rules(mask, to.rules, changed);
+    to.rules = changed;
+  }
+  if (slopes) to.slopes = reinterpret_cast<const double*>(numbers + slopes_at);
+  if (has_device_slopes(mask)) {
+    auto* added = reinterpret_cast<double*>(memory_ + added_at);
+    add_device_slopes(mask, to.slopes, added);
+    to.slopes = added;
+  }
   for (const BoundMask::Part& part : mask.parts()) to.parts[to.part_count++] = part_of(part);
   to.kv_begin = mask.place().kv_tokens.begin;
-  cuda::check(
-      kernels::cuda::upload(scratch_->data(), numbers_.data(), numbers_.size(), current_stream()),
-      "attend");
-  change_rules(mask, rules_there);
-  add_device_slopes(mask, slopes_there);
-  if (mask.has_documents()) write_documents(mask.extent(), documents);
-  if (device_documents) device_documents->write(base + device_documents_at, to, spans_);
+  if (mask.has_documents()) write_documents(mask.extent(), documents, numbers);
+  if (on_device) on_device->write(memory_ + on_device_at, to, spans_);
 }
 
 // What was sent of documents, as kernels see it, and the numbers of their tokens.
-void DeviceProblem::write_documents(const MaskExtent& extent, const DocumentsAt& at) {
-  std::byte* base = scratch_->data();
+void DeviceProblem::write_documents(const MaskExtent& extent, const DocumentsAt& at,
+                                    const std::byte* sent) {
   const auto ints = [&](std::size_t where) {
-    return reinterpret_cast<std::int32_t*>(base + where);
+    return reinterpret_cast<const std::int32_t*>(sent + where);
   };
-  const auto spans = [&](std::size_t where) { return reinterpret_cast<IndexSpan*>(base + where); };
+  const auto spans = [&](std::size_t where) {
+    return reinterpret_cast<const IndexSpan*>(sent + where);
+  };
+  const auto own_ints = [&](std::size_t where) {
+    return reinterpret_cast<std::int32_t*>(memory_ + where);
+  };
+  const auto own_spans = [&](std::size_t where) {
+    return at.together ? reinterpret_cast<IndexSpan*>(memory_ + where) : nullptr;
+  };
   const auto side = [&](const DocumentsAt::Side& here, const DocumentsAt::Side& other,
                         dim_t tokens) {
     return kernels::cuda::DocumentSide{
-        reinterpret_cast<const kernels::cuda::TokenRun*>(base + here.runs),
+        reinterpret_cast<const kernels::cuda::TokenRun*>(sent + here.runs),
         ints(here.runs_at),
         spans(other.reaches),
-        ints(here.numbers),
-        at.together ? spans(here.spans) : nullptr,
+        own_ints(here.numbers),
+        own_spans(here.spans),
         static_cast<std::int32_t>(tokens)};
   };
   MaskArgs& to = args_.mask;
-  to.q_documents = ints(at.q.numbers);
-  to.kv_documents = ints(at.kv.numbers);
+  to.q_documents = own_ints(at.q.numbers);
+  to.kv_documents = own_ints(at.kv.numbers);
   to.q_documents_stride = at.stride(extent.q_tokens);
   to.kv_documents_stride = at.stride(extent.kv_tokens);
   spans_ = {.keys = spans(at.keys),
@@ -227,8 +264,8 @@ void DeviceProblem::write_documents(const MaskExtent& extent, const DocumentsAt&
             .first_tile = ints(at.first_tile),
             .q_one = ints(at.q_one),
             .kv_one = ints(at.kv_one),
-            .of_query = at.together ? spans(at.q.spans) : nullptr,
-            .of_key = at.together ? spans(at.kv.spans) : nullptr,
+            .of_query = own_spans(at.q.spans),
+            .of_key = own_spans(at.kv.spans),
             .blocks_stride = at.stride(at.blocks),
             .tiles_stride = at.stride(at.tiles),
             .kv_blocks_stride = at.stride(at.kv_blocks)};
@@ -270,13 +307,22 @@ kernels::cuda::PairRules DeviceProblem::pair_rules() const {
   return rules;
 }
 
-unsigned* DeviceProblem::counters() const {
-  static_assert(kCounterBytes == 16);
-  return reinterpret_cast<unsigned*>(scratch_->data());
+unsigned* DeviceProblem::counters() {
+  if (counters_.now == nullptr) {
+    counters_ = block_.is_there()
+                    ? block_.counters()
+                    : StreamBlock::Counters{reinterpret_cast<unsigned*>(memory_), nullptr};
+  }
+  return counters_.now;
+}
+
+void DeviceProblem::launch(const char* doing) {
+  cuda::check(line_.launch(), doing);
+  if (counters_.next != nullptr) block_.cleared_next();
 }
 
 void* DeviceProblem::take(std::size_t bytes) {
-  void* at = scratch_->data() + used_;
+  void* at = memory_ + used_;
   used_ += taken(bytes);
   return at;
 }

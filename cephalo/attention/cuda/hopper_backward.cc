@@ -111,12 +111,14 @@ class HopperBackwardCall {
       write_back(problem_.gradients.dv, dv_);
     }
     check(listed_gradients(careful_, {call_.counters() + 2, queries_},
-                           {fast_.careful, fast_.careful_rows}, current_stream()));
+                           {fast_.careful, fast_.careful_rows}, call_.next_counters(),
+                           current_stream()));
     for (const MutableTensorView& dbias : problem_.gradients.dbias) {
       const kernels::cuda::BiasGradient to{
           rows_of(dbias), {dbias.dim(0), dbias.dim(1), dbias.dim(2), dbias.dim(3)}};
       check(bias_gradient_simple(careful_, to, current_stream()));
     }
+    call_.launch("attend_backward");
   }
 
  private:

@@ -62,14 +62,6 @@ std::optional<TensorView> bias_of_pairs(const AttendProblem& p) {
   return fits_bias_map(bias) ? std::optional<TensorView>(bias) : std::nullopt;
 }
 
-bool has_slopes(const BoundMask& mask) {
-  if (has_device_slopes(mask)) return true;
-  for (dim_t h = 0; h < mask.extent().num_heads; ++h) {
-    if (mask.slope(h) != 0.0) return true;
-  }
-  return false;
-}
-
 // Are the tokens of every document known to be neighbours?
 bool are_together(const BoundMask& mask) {
   return mask.has_documents() ? documents_are_together(mask) : device_documents_are_in_order(mask);
@@ -104,6 +96,11 @@ struct ForwardOperands {
     v = {boxes.kv_rows, instance.v_width, instance.parts};
   }
 };
+
+std::size_t scratch_bytes(const AttendProblem& p, const ForwardOperands& operands) {
+  return list_bytes(p) + operand_bytes(p.q, operands.q) + operand_bytes(p.k, operands.k) +
+         operand_bytes(p.v, operands.v);
+}
 
 const char* why_not_these_sizes(const AttendProblem& p) {
   if (p.q.numel() == 0 || p.k.numel() == 0 || p.v.numel() == 0)
@@ -157,9 +154,7 @@ kernels::cuda::BiasMap bias_map_of(const AttendProblem& p) {
 }
 
 std::size_t hopper_forward_scratch(const AttendProblem& p) {
-  const ForwardOperands operands(instance_of(p));
-  return list_bytes(p) + operand_bytes(p.q, operands.q) + operand_bytes(p.k, operands.k) +
-         operand_bytes(p.v, operands.v);
+  return scratch_bytes(p, ForwardOperands(instance_of(p)));
 }
 
 void attend_on_hopper(const AttendProblem& p, const AttendOutput& output) {
@@ -168,7 +163,7 @@ void attend_on_hopper(const AttendProblem& p, const AttendOutput& output) {
   const bool is_direct = instance.parts > 1;  // kernels write the rows of context themselves
   const DType dtype = is_direct ? output.context.dtype() : p.q.dtype();
   const std::size_t result_bytes = is_direct ? 0 : packed_bytes(output.context, dtype);
-  DeviceProblem call(p, hopper_forward_scratch(p) + result_bytes);
+  DeviceProblem call(p, scratch_bytes(p, operands) + result_bytes);
   call.set_results(output.context, output.lse);
   MutableTensorView context = output.context;
   HopperForward args{};
@@ -205,8 +200,9 @@ void attend_on_hopper(const AttendProblem& p, const AttendOutput& output) {
   cuda::check(attend_hopper(instance, args, current_stream()), "attend");
   write_back(output.context, context);
   cuda::check(kernels::cuda::attend_listed_rows(call.args(), {args.careful, args.careful_rows},
-                                                current_stream()),
+                                                call.next_counters(), current_stream()),
               "attend");
+  call.launch("attend");
 }
 
 }  // namespace cephalo

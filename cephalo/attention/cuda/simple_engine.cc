@@ -23,6 +23,7 @@ void attend(const AttendProblem& problem, const AttendOutput& output) {
   DeviceProblem there(problem, 0);
   there.set_results(output.context, output.lse);
   cuda::check(kernels::cuda::attend_simple(there.args(), current_stream()), "attend");
+  there.launch("attend");
 }
 
 kernels::cuda::Sizes sizes_of(const AttendProblem& p) {
@@ -54,6 +55,7 @@ void attend_backward(const BackwardProblem& problem) {
                                          {dbias.dim(0), dbias.dim(1), dbias.dim(2), dbias.dim(3)}};
     cuda::check(kernels::cuda::bias_gradient_simple(args, to, current_stream()), "attend_backward");
   }
+  there.launch("attend_backward");
 }
 
 std::size_t scratch(const AttendProblem& problem, Job job) {

@@ -1,6 +1,7 @@
 // Which instance of the backward kernel, its launch, and dq's way to its rows.
 #include "cephalo/kernels/cuda/elements.cuh"
 #include "cephalo/kernels/cuda/instances.cuh"
+#include "cephalo/kernels/cuda/launch.cuh"
 
 namespace cephalo::kernels::cuda {
 namespace {
@@ -124,20 +125,13 @@ int attend_backward_hopper(const Instance& instance, bool by_turns, const Hopper
 int write_query_gradient(const HopperQueryGradient& a, void* stream) {
   if (a.row_head > 0) {
     const std::int64_t rows = a.batch * a.num_heads * a.q_tokens;
-    scale_rows<<<static_cast<unsigned>((rows + 7) / 8), 256, 0,
-                 static_cast<cudaStream_t>(stream)>>>(a);
-    return cudaGetLastError();
+    return launch(scale_rows, {static_cast<unsigned>((rows + 7) / 8), 256}, stream, a);
   }
   const std::int64_t queries = kDqBlock / a.width;
   const std::int64_t warps = a.batch * a.num_heads * ((a.q_tokens + queries - 1) / queries) * 8;
   const auto grid = static_cast<unsigned>((warps + 7) / 8);
-  const auto in = static_cast<cudaStream_t>(stream);
-  if (has_eights(a.dq) && a.columns % 8 == 0) {
-    write_rows<true><<<grid, 256, 0, in>>>(a);
-  } else {
-    write_rows<false><<<grid, 256, 0, in>>>(a);
-  }
-  return cudaGetLastError();
+  const bool by_eights = has_eights(a.dq) && a.columns % 8 == 0;
+  return launch(by_eights ? write_rows<true> : write_rows<false>, {grid, 256}, stream, a);
 }
 
 }  // namespace cephalo::kernels::cuda

@@ -1,19 +1,20 @@
 // The instances of the backward kernel that look at CEPHALO_LOOKS_AT, and their launch.
 #include "cephalo/kernels/cuda/backward.cuh"
 #include "cephalo/kernels/cuda/instances.cuh"
+#include "cephalo/kernels/cuda/launch.cuh"
 
 namespace cephalo::kernels::cuda {
 namespace {
 
 template <typename C>
-int launch(const HopperBackward& args, cudaStream_t stream) {
+int launch_backward(const HopperBackward& args, cudaStream_t stream) {
   const int error = allow_shared_memory<attend_backward<C>, C::kSharedBytes>();
   if (error != cudaSuccess) return error;
   const int blocks = key_tiles<C>(args) * args.batch * args.num_kv_heads;
   HopperBackward told = args;
   told.multiprocessors = multiprocessors();
-  attend_backward<C><<<blocks, C::kThreads, C::kSharedBytes, stream>>>(told);
-  return cudaGetLastError();
+  return launch(attend_backward<C>,
+                {static_cast<unsigned>(blocks), C::kThreads, C::kSharedBytes}, stream, told);
 }
 
 template <DType kDType, int kInstanceWidth, LooksAt kLooksAt>
@@ -25,8 +26,8 @@ constexpr BackwardEntry entry() {
   using C = BackwardConfig<Element, kWidth, kLooksAt, true>;
   return {{kDType, kInstanceWidth, kInstanceWidth, 1, kLooksAt},
           {C::kQueries, C::kKeys, 64, kWidth},
-          launch<C>,
-          launch<BackwardConfig<Element, kWidth, kLooksAt, false>>};
+          launch_backward<C>,
+          launch_backward<BackwardConfig<Element, kWidth, kLooksAt, false>>};
 }
 #define CEPHALO_ENTRY(TYPE, WIDTH, LOOKS_AT) entry<DType::TYPE, WIDTH, LooksAt::LOOKS_AT>(),
 constexpr BackwardEntry kEntries[] = {CEPHALO_HOPPER_INSTANCES(CEPHALO_ENTRY, CEPHALO_LOOKS_AT)};

@@ -2,20 +2,21 @@
 #include "cephalo/kernels/cuda/backward_wide.cuh"
 
 #include "cephalo/kernels/cuda/instances.cuh"
+#include "cephalo/kernels/cuda/launch.cuh"
 
 namespace cephalo::kernels::cuda {
 namespace {
 
 template <typename C, bool kByTurns>
-int launch(const HopperBackward& args, cudaStream_t stream) {
+int launch_backward(const HopperBackward& args, cudaStream_t stream) {
   const int error = allow_shared_memory<attend_backward_wide<C>, C::kSharedBytes>();
   if (error != cudaSuccess) return error;
   const int blocks = key_tiles<C>(args) * args.batch * args.num_kv_heads;
   HopperBackward told = args;
   told.multiprocessors = multiprocessors();
   told.by_turns = kByTurns;
-  attend_backward_wide<C><<<blocks, C::kThreads, C::kSharedBytes, stream>>>(told);
-  return cudaGetLastError();
+  return launch(attend_backward_wide<C>,
+                {static_cast<unsigned>(blocks), C::kThreads, C::kSharedBytes}, stream, told);
 }
 
 template <DType kDType, int kWidth, int kParts>
@@ -23,8 +24,8 @@ constexpr BackwardEntry entry() {
   using C = WideBackwardConfig<typename ElementOf<kDType>::Type, kWidth, kParts>;
   return {{kDType, kWidth, kWidth, kParts, LooksAt::pairs},
           {C::kQueries, C::kKeys, 64, kWidth},
-          launch<C, true>,
-          launch<C, false>};
+          launch_backward<C, true>,
+          launch_backward<C, false>};
 }
 #define CEPHALO_ENTRY(TYPE, WIDTH, PARTS) entry<DType::TYPE, WIDTH, PARTS>(),
 constexpr BackwardEntry kEntries[] = {CEPHALO_HOPPER_WIDE_BACKWARD(CEPHALO_ENTRY)};

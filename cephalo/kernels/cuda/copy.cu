@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cephalo/kernels/cuda/elements.cuh"
+#include "cephalo/kernels/cuda/launch.cuh"
 
 namespace cephalo::kernels::cuda {
 namespace {
@@ -84,6 +85,15 @@ __global__ void write_words(std::uint32_t* to, int count,
   for (int n = threadIdx.x; n < count; n += blockDim.x) to[n] = from.words[n];
 }
 
+// Four at a time, and what is left.
+__global__ void clear_words(uint4* fours, std::size_t words) {
+  const std::size_t first = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (std::size_t n = first; n < words / 4; n += std::size_t{gridDim.x} * blockDim.x) {
+    fours[n] = {0, 0, 0, 0};
+  }
+  if (first < words % 4) reinterpret_cast<std::uint32_t*>(fours + words / 4)[first] = 0;
+}
+
 // A graph would remember the host's address, not what is there.
 bool is_captured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
@@ -92,11 +102,10 @@ bool is_captured(cudaStream_t stream) {
 }
 
 template <int kCount>
-void send_words(std::uint32_t* to, const unsigned char* from, std::size_t count,
-                cudaStream_t stream) {
+int send_words(std::uint32_t* to, const unsigned char* from, std::size_t count, void* stream) {
   Words<kCount> part;
   std::memcpy(part.words, from, count * 4);
-  write_words<kCount><<<1, 256, 0, stream>>>(to, static_cast<int>(count), part);
+  return launch(write_words<kCount>, {1, 256}, stream, to, static_cast<int>(count), part);
 }
 
 }  // namespace
@@ -109,13 +118,8 @@ int copy_rows(const Rows& to, const Rows& from, const std::int64_t (&shape)[4],
   const std::int64_t blocks = (count + 255) / 256;
   const CopyArgs args{to, from, {shape[0], shape[1], shape[2], shape[3]}, columns};
   const auto grid = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
-  const auto in = static_cast<cudaStream_t>(stream);
-  if (from.dtype == DType::f64) {
-    copy_elements<double><<<grid, 256, 0, in>>>(args);
-  } else {
-    copy_elements<float><<<grid, 256, 0, in>>>(args);
-  }
-  return cudaGetLastError();
+  const bool is_wide = from.dtype == DType::f64;
+  return launch(is_wide ? copy_elements<double> : copy_elements<float>, {grid, 256}, stream, args);
 }
 
 int split_rows(const SplitRows& a, void* stream) {
@@ -126,8 +130,7 @@ int split_rows(const SplitRows& a, void* stream) {
                         (a.from.stride[0] | a.from.stride[1] | a.from.stride[2]) % 4 == 0;
   const std::int64_t rows_at_once = 256 / (a.width / 4);
   const auto grid = static_cast<unsigned>((rows + rows_at_once - 1) / rows_at_once);
-  split_columns<<<grid, 256, 0, static_cast<cudaStream_t>(stream)>>>(a, by_fours);
-  return cudaGetLastError();
+  return launch(split_columns, {grid, 256}, stream, a, by_fours);
 }
 
 int upload(void* to, const void* from, std::size_t bytes, void* stream) {
@@ -136,26 +139,29 @@ int upload(void* to, const void* from, std::size_t bytes, void* stream) {
   const auto in = static_cast<cudaStream_t>(stream);
   // A copy of so few bytes is read before it returns, and costs the host less than a kernel.
   if (bytes <= kFewWords * 4 && !is_captured(in)) {
+    if (const int error = launch_waiting()) return error;
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, in);
   }
   for (std::size_t left = bytes / 4; left > 0;) {
     const std::size_t count = left < kManyWords ? left : kManyWords;
-    if (count <= kFewWords) {
-      send_words<kFewWords>(words, source, count, in);
-    } else if (count <= kSomeWords) {
-      send_words<kSomeWords>(words, source, count, in);
-    } else {
-      send_words<kManyWords>(words, source, count, in);
-    }
+    const auto send = count <= kFewWords    ? send_words<kFewWords>
+                      : count <= kSomeWords ? send_words<kSomeWords>
+                                            : send_words<kManyWords>;
+    if (const int error = send(words, source, count, stream)) return error;
     words += count;
     source += count * 4;
     left -= count;
   }
-  return cudaGetLastError();
+  return cudaSuccess;
 }
 
 int clear(void* memory, std::size_t bytes, void* stream) {
-  return cudaMemsetAsync(memory, 0, bytes, static_cast<cudaStream_t>(stream));
+  const std::size_t words = bytes / sizeof(std::uint32_t);
+  if (words == 0) return cudaSuccess;
+  constexpr std::size_t kMostBlocks = 2048;
+  const std::size_t blocks = (words + 4 * 256 - 1) / (4 * 256);
+  const auto grid = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
+  return launch(clear_words, {grid, 256}, stream, static_cast<uint4*>(memory), words);
 }
 
 }  // namespace cephalo::kernels::cuda

@@ -32,7 +32,8 @@ int split_rows(const SplitRows& args, void* stream);
 // words of 4 bytes.
 int upload(void* to, const void* from, std::size_t bytes, void* stream);
 
-// All bytes become 0.
+// All bytes become 0: whole words of 4, from a multiple of 16 on. By a kernel: the runtime's own
+// memset costs the host more where it is large, and cannot wait in a line with others.
 int clear(void* memory, std::size_t bytes, void* stream);
 
 }  // namespace cephalo::kernels::cuda

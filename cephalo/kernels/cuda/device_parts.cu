@@ -4,6 +4,8 @@
 
 #include <climits>
 
+#include "cephalo/kernels/cuda/launch.cuh"
+
 namespace cephalo::kernels::cuda {
 namespace {
 
@@ -22,10 +24,11 @@ __device__ inline std::int64_t clamped(std::int64_t x, std::int64_t low, std::in
 // ---- rules --------------------------------------------------------------------------------------
 // The other way round than BoundMask, which has all lengths before it makes a rule: a rule that was
 // made for whole lengths is shortened.
-__global__ void change_rule(PositionRule* rules, const __grid_constant__ RuleParts parts) {
+__global__ void change_rule(PositionRule* rules, const PositionRule* from, std::int64_t from_stride,
+                            const __grid_constant__ RuleParts parts) {
   const std::int64_t b = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (b >= parts.count) return;
-  PositionRule rule = rules[b];
+  PositionRule rule = from[b * from_stride];
   if (parts.kv_lengths.data != nullptr) {
     const std::int64_t given = number_at(parts.kv_lengths, b * parts.kv_lengths.stride[0]);
     const std::int64_t length = clamped(given, 0, parts.kv_whole);
@@ -45,10 +48,10 @@ __global__ void change_rule(PositionRule* rules, const __grid_constant__ RulePar
   rules[b] = rule;
 }
 
-__global__ void add_slope(double* slopes, const float* more, std::int64_t stride,
-                          std::int64_t count) {
+__global__ void add_slope(double* slopes, const double* from, const float* more,
+                          std::int64_t stride, std::int64_t count) {
   const std::int64_t h = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (h < count) slopes[h] += static_cast<double>(fmaxf(more[h * stride], 0.0F));
+  if (h < count) slopes[h] = from[h] + static_cast<double>(fmaxf(more[h * stride], 0.0F));
 }
 
 unsigned blocks_for(std::int64_t count, int each) {
@@ -210,35 +213,36 @@ __global__ void find_spans(const __grid_constant__ DocumentIds a) {
 
 }  // namespace
 
-int change_rules(PositionRule* rules, const RuleParts& parts, void* stream) {
+int change_rules(PositionRule* rules, const PositionRule* from, std::int64_t from_stride,
+                 const RuleParts& parts, void* stream) {
   if (parts.count == 0) return cudaSuccess;
-  change_rule<<<blocks_for(parts.count, kThreads), kThreads, 0,
-                static_cast<cudaStream_t>(stream)>>>(rules, parts);
-  return cudaGetLastError();
+  return launch(change_rule, {blocks_for(parts.count, kThreads), kThreads}, stream, rules, from,
+                from_stride, parts);
 }
 
-int add_slopes(double* slopes, const float* more, std::int64_t stride, std::int64_t count,
-               void* stream) {
+int add_slopes(double* slopes, const double* from, const float* more, std::int64_t stride,
+               std::int64_t count, void* stream) {
   if (count == 0) return cudaSuccess;
-  add_slope<<<blocks_for(count, kThreads), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-      slopes, more, stride, count);
-  return cudaGetLastError();
+  return launch(add_slope, {blocks_for(count, kThreads), kThreads}, stream, slopes, from, more,
+                stride, count);
 }
 
 int number_documents(const DocumentIds& a, void* stream) {
   if (a.sequences == 0 || a.q.tokens == 0 || a.kv.tokens == 0) return cudaSuccess;
-  const auto in = static_cast<cudaStream_t>(stream);
   const auto sequences = static_cast<unsigned>(a.sequences);
   const int most = a.q.tokens > a.kv.tokens ? a.q.tokens : a.kv.tokens;
-  number_tokens<<<dim3(blocks_for(most, kDocumentQueries), sequences, 2), kDocumentQueries, 0,
-                  in>>>(a);
   const int warps = blocks_of(a.q.tokens) + tiles_of(a.kv.tokens);
-  find_reaches<<<dim3(blocks_for(warps, kWarps), sequences), kThreads, 0, in>>>(a);
-  order_tiles<<<sequences, kLanes, 0, in>>>(a);
-  if (a.q.spans != nullptr) {
-    find_spans<<<dim3(blocks_for(most, kThreads), sequences, 2), kThreads, 0, in>>>(a);
+  const dim3 of_64(blocks_for(most, kDocumentQueries), sequences, 2);
+  const dim3 of_tokens(blocks_for(most, kThreads), sequences, 2);
+  int error = launch(number_tokens, {of_64, kDocumentQueries}, stream, a);
+  if (error == cudaSuccess) {
+    error = launch(find_reaches, {dim3(blocks_for(warps, kWarps), sequences), kThreads}, stream, a);
   }
-  return cudaGetLastError();
+  if (error == cudaSuccess) error = launch(order_tiles, {sequences, kLanes}, stream, a);
+  if (error == cudaSuccess && a.q.spans != nullptr) {
+    error = launch(find_spans, {of_tokens, kThreads}, stream, a);
+  }
+  return error;
 }
 
 }  // namespace cephalo::kernels::cuda

@@ -24,12 +24,14 @@ struct RuleParts {
   bool is_from_the_end;              // the last query is at the last key
   std::int64_t count;                // of rules
 };
-// rules: those of the mask's other parts; changed to what all parts say together.
-int change_rules(PositionRule* rules, const RuleParts& parts, void* stream);
+// rules: what all parts say together. from: those of the mask's other parts, one for each sequence,
+// or, by a from_stride of 0, one for all.
+int change_rules(PositionRule* rules, const PositionRule* from, std::int64_t from_stride,
+                 const RuleParts& parts, void* stream);
 
-// slopes[h] += more[h · stride] for h < count; below 0 counts as 0.
-int add_slopes(double* slopes, const float* more, std::int64_t stride, std::int64_t count,
-               void* stream);
+// slopes[h] = from[h] + more[h · stride] for h < count; below 0 counts as 0.
+int add_slopes(double* slopes, const double* from, const float* more, std::int64_t stride,
+               std::int64_t count, void* stream);
 
 // Ids of documents, and room for what is made of them. Documents have the numbers that their ids
 // are, up to 2^31 − 3.

@@ -1,6 +1,6 @@
 #include "cephalo/kernels/cuda/documents.h"
 
-#include <cuda_runtime_api.h>
+#include "cephalo/kernels/cuda/launch.cuh"
 
 namespace cephalo::kernels::cuda {
 namespace {
@@ -39,8 +39,7 @@ int write_documents(const DocumentSides& a, void* stream) {
   const int most = max(a.sides[0].tokens, a.sides[1].tokens);
   const dim3 grid((most + kThreads - 1) / kThreads, a.sequences, 2);
   if (grid.x == 0 || grid.y == 0) return cudaSuccess;
-  write_tokens<<<grid, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(a);
-  return cudaGetLastError();
+  return launch(write_tokens, {grid, kThreads}, stream, a);
 }
 
 }  // namespace cephalo::kernels::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cephalo/kernels/cuda/pairs.cuh"
+#include "cephalo/kernels/cuda/simple.h"
 
 namespace cephalo::kernels::cuda {
 
@@ -62,6 +63,11 @@ __device__ inline std::int64_t row_step() {
 
 // For lists that are nearly always empty: few blocks, so that finding this out takes no time.
 constexpr unsigned kListBlocks = 528;
+
+// By one thread each of the first block. Nobody else looks at these while this kernel runs.
+__device__ inline void clear_counters(unsigned* counters) {
+  if (counters != nullptr && blockIdx.x == 0 && threadIdx.x < kCounters) counters[threadIdx.x] = 0;
+}
 
 // Blocks for so many rows; each warp takes several where there are more.
 inline unsigned blocks_for(std::int64_t rows) {

@@ -1,6 +1,7 @@
 // The forward pass of cuda_simple: a warp to a query.
 #include <cuda_runtime_api.h>
 
+#include "cephalo/kernels/cuda/launch.cuh"
 #include "cephalo/kernels/cuda/rows.cuh"
 #include "cephalo/kernels/cuda/simple.h"
 
@@ -51,7 +52,8 @@ __global__ void attend_rows(const __grid_constant__ AttendArgs a) {
 
 template <typename Sum>
 __global__ void attend_listed(const __grid_constant__ AttendArgs a,
-                              const __grid_constant__ RowList list) {
+                              const __grid_constant__ RowList list, unsigned* cleared) {
+  clear_counters(cleared);
   const std::int64_t rows = *list.count;
   for (std::int64_t n = first_row(); n < rows; n += row_step()) attend_row<Sum>(a, list.rows[n]);
 }
@@ -60,20 +62,15 @@ __global__ void attend_listed(const __grid_constant__ AttendArgs a,
 
 int attend_simple(const AttendArgs& a, void* stream) {
   const unsigned blocks = blocks_for(a.sizes.batch * a.sizes.num_heads * a.sizes.q_tokens);
-  const auto in = static_cast<cudaStream_t>(stream);
   if (blocks == 0) return cudaSuccess;
-  if (a.q.dtype == DType::f64) {
-    attend_rows<double><<<blocks, kWarps * kLanes, 0, in>>>(a);
-  } else {
-    attend_rows<float><<<blocks, kWarps * kLanes, 0, in>>>(a);
-  }
-  return cudaGetLastError();
+  const bool is_wide = a.q.dtype == DType::f64;
+  return launch(is_wide ? attend_rows<double> : attend_rows<float>, {blocks, kWarps * kLanes},
+                stream, a);
 }
 
-int attend_listed_rows(const AttendArgs& a, const RowList& queries, void* stream) {
-  attend_listed<float>
-      <<<kListBlocks, kWarps * kLanes, 0, static_cast<cudaStream_t>(stream)>>>(a, queries);
-  return cudaGetLastError();
+int attend_listed_rows(const AttendArgs& a, const RowList& queries, unsigned* cleared,
+                       void* stream) {
+  return launch(attend_listed<float>, {kListBlocks, kWarps * kLanes}, stream, a, queries, cleared);
 }
 
 }  // namespace cephalo::kernels::cuda

@@ -18,7 +18,11 @@ struct RowList {
   const unsigned* count;
   const unsigned* rows;
 };
-int attend_listed_rows(const AttendArgs& args, const RowList& queries, void* stream);
+// cleared: kCounters numbers that become 0 as well, since the next call will count there; null:
+// none.
+constexpr int kCounters = 4;
+int attend_listed_rows(const AttendArgs& args, const RowList& queries, unsigned* cleared,
+                       void* stream);
 
 struct BackwardArgs {
   AttendArgs forward;   // context and lse: the forward's results
@@ -46,9 +50,9 @@ struct BlockRows {
   std::int64_t tokens;
 };
 int prepare_backward(const BackwardArgs& args, const BlockRows& blocks, void* stream);
-// The gradients of rows that it left, after it.
+// The gradients of rows that it left, after it; cleared: as in attend_listed_rows.
 int listed_gradients(const BackwardArgs& args, const RowList& queries, const RowList& keys,
-                     void* stream);
+                     unsigned* cleared, void* stream);
 
 // dbias, after attend_backward_simple or prepare_backward in the same stream.
 // dbias: [batch | 1, num_heads | 1, q_tokens | 1, kv_tokens | 1]

@@ -2,6 +2,7 @@
 // summed by one warp in the order of keys or of queries, so bits never change.
 #include <cuda_runtime_api.h>
 
+#include "cephalo/kernels/cuda/launch.cuh"
 #include "cephalo/kernels/cuda/rows.cuh"
 #include "cephalo/kernels/cuda/simple.h"
 
@@ -294,7 +295,8 @@ __global__ void key_gradients(const __grid_constant__ BackwardArgs g) {
 
 __global__ void gradients_of_lists(const __grid_constant__ BackwardArgs g,
                                    const __grid_constant__ RowList queries,
-                                   const __grid_constant__ RowList keys) {
+                                   const __grid_constant__ RowList keys, unsigned* cleared) {
+  clear_counters(cleared);
   const Sizes& s = g.forward.sizes;
   const std::int64_t query_rows = *queries.count, key_rows = *keys.count;
   for (std::int64_t n = first_row(); n < query_rows; n += row_step()) {
@@ -343,17 +345,20 @@ __global__ void bias_gradients(const __grid_constant__ BackwardArgs g,
 }
 
 template <typename Sum>
-int launch_backward(const BackwardArgs& g, cudaStream_t stream) {
+int launch_backward(const BackwardArgs& g, void* stream) {
   const Sizes& s = g.forward.sizes;
   const unsigned queries = blocks_for(s.batch * s.num_heads * s.q_tokens);
   const unsigned keys = blocks_for(s.batch * s.num_kv_heads * s.kv_tokens);
   constexpr int kThreads = kWarps * kLanes;
+  int error = cudaSuccess;
   if (queries > 0) {
-    prepare_rows<Sum><<<queries, kThreads, 0, stream>>>(g);
-    query_gradients<Sum><<<queries, kThreads, 0, stream>>>(g);
+    error = launch(prepare_rows<Sum>, {queries, kThreads}, stream, g);
+    if (error == cudaSuccess) error = launch(query_gradients<Sum>, {queries, kThreads}, stream, g);
   }
-  if (keys > 0) key_gradients<Sum><<<keys, kThreads, 0, stream>>>(g);
-  return cudaGetLastError();
+  if (error == cudaSuccess && keys > 0) {
+    error = launch(key_gradients<Sum>, {keys, kThreads}, stream, g);
+  }
+  return error;
 }
 
 }  // namespace
@@ -366,43 +371,34 @@ std::int64_t row_numbers_bytes(const Sizes& s, DType q_dtype) {
 }
 
 int attend_backward_simple(const BackwardArgs& g, void* stream) {
-  const auto in = static_cast<cudaStream_t>(stream);
-  return g.forward.q.dtype == DType::f64 ? launch_backward<double>(g, in)
-                                         : launch_backward<float>(g, in);
+  return g.forward.q.dtype == DType::f64 ? launch_backward<double>(g, stream)
+                                         : launch_backward<float>(g, stream);
 }
 
 int prepare_backward(const BackwardArgs& g, const BlockRows& blocks, void* stream) {
   const Sizes& s = g.forward.sizes;
   const std::int64_t rows = s.batch * s.num_heads * blocks.tokens;
   const bool has_width = s.v_dim == 64 || s.v_dim == 128;
-  const auto in = static_cast<cudaStream_t>(stream);
   if (has_width && has_eights(g.forward.context) && has_eights(g.dcontext)) {
     const std::int64_t at_once = kWarps * kSets * (256 / s.v_dim);
     const auto grid = static_cast<unsigned>((rows + at_once - 1) / at_once);
-    prepare_blocks<<<grid, kWarps * kLanes, 0, in>>>(g, blocks);
-  } else {
-    prepare_blocks_anywhere<<<blocks_for(rows), kWarps * kLanes, 0, in>>>(g, blocks);
+    return launch(prepare_blocks, {grid, kWarps * kLanes}, stream, g, blocks);
   }
-  return cudaGetLastError();
+  return launch(prepare_blocks_anywhere, {blocks_for(rows), kWarps * kLanes}, stream, g, blocks);
 }
 
 int listed_gradients(const BackwardArgs& g, const RowList& queries, const RowList& keys,
-                     void* stream) {
-  gradients_of_lists<<<kListBlocks, kWarps * kLanes, 0, static_cast<cudaStream_t>(stream)>>>(
-      g, queries, keys);
-  return cudaGetLastError();
+                     unsigned* cleared, void* stream) {
+  return launch(gradients_of_lists, {kListBlocks, kWarps * kLanes}, stream, g, queries, keys,
+                cleared);
 }
 
 int bias_gradient_simple(const BackwardArgs& g, const BiasGradient& to, void* stream) {
   const unsigned blocks = blocks_for(to.shape[0] * to.shape[1] * to.shape[2] * to.shape[3]);
-  const auto in = static_cast<cudaStream_t>(stream);
   if (blocks == 0) return cudaSuccess;
-  if (g.forward.q.dtype == DType::f64) {
-    bias_gradients<double><<<blocks, kWarps * kLanes, 0, in>>>(g, to);
-  } else {
-    bias_gradients<float><<<blocks, kWarps * kLanes, 0, in>>>(g, to);
-  }
-  return cudaGetLastError();
+  const bool is_wide = g.forward.q.dtype == DType::f64;
+  return launch(is_wide ? bias_gradients<double> : bias_gradients<float>, {blocks, kWarps * kLanes},
+                stream, g, to);
 }
 
 }  // namespace cephalo::kernels::cuda
