@@ -207,11 +207,27 @@ void BoundMask::bind_documents(const char* function) const {
   }
 }
 
+// Packed alike, by one tensor: positions would be shifted by what one side has more.
+void BoundMask::bind_ends(const DevicePart& part, const char* function) const {
+  const bool alike = std::all_of(mask_.device_parts.begin(), mask_.device_parts.end(),
+                                 [&](const DevicePart& other) {
+                                   return !other.is_ends || other.view.data() == part.view.data();
+                                 });
+  require(
+      !alike || whole_.q_tokens == whole_.kv_tokens,
+      "{}: queries and keys are packed by the same ends, but q_tokens is {} and kv_tokens is {}",
+      function, whole_.q_tokens, whole_.kv_tokens);
+}
+
 // Shapes alone: the numbers are elsewhere.
 void BoundMask::bind_device_parts(const char* function) const {
   using Role = DevicePart::Role;
   for (const DevicePart& part : mask_.device_parts) {
     const TensorView& t = part.view;
+    if (part.is_ends) {  // of any number of sequences
+      bind_ends(part, function);
+      continue;
+    }
     switch (part.role) {
       case Role::q_documents:
         require_ids(t, whole_.batch, whole_.q_tokens, function, "q_tokens");

@@ -118,6 +118,7 @@ class BoundMask {
   void bind_tensors(const char* function);
   void bind_documents(const char* function) const;
   void bind_device_parts(const char* function) const;
+  void bind_ends(const DevicePart& part, const char* function) const;
   std::size_t whole_head(dim_t h) const { return static_cast<std::size_t>(place_.heads.begin + h); }
   bool same_document(dim_t b, dim_t i, dim_t j) const;
   bool visible_by_content(dim_t b, dim_t h, dim_t i, dim_t j) const;

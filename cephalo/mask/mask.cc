@@ -267,6 +267,24 @@ Mask documents_in_order(const TensorView& q_ids, const TensorView& kv_ids) {
   return from_documents(q_ids, kv_ids, {.same_tokens = false, .in_order = true});
 }
 
+Mask packed_sequences(const TensorView& q_ends, const TensorView& kv_ends) {
+  for (const TensorView* ends : {&q_ends, &kv_ends}) {
+    require_type(ends->dtype() == DType::i64 || ends->dtype() == DType::i32,
+                 "packed_sequences: ends are {}, int32 or int64 is needed", name(ends->dtype()));
+    require(ends->rank() == 1 && ends->numel() > 0,
+            "packed_sequences: ends {} must be [sequences + 1]", ends->shape());
+  }
+  require(q_ends.numel() == kv_ends.numel(),
+          "packed_sequences: there are {} ends of queries and {} of keys", q_ends.numel(),
+          kv_ends.numel());
+  const Device device =
+      common_device("packed_sequences", {{"q_ends", q_ends}, {"kv_ends", kv_ends}});
+  require(!device.is_host(),
+          "packed_sequences: ends are on the host; documents(ids) says there who sees whom");
+  return from_device({{DevicePart::Role::q_documents, q_ends, true, true},
+                      {DevicePart::Role::kv_documents, kv_ends, true, true}});
+}
+
 Mask keep(const TensorView& t) {
   return from_tensor(MaskTensor::Role::keep, t, nullptr);
 }

@@ -40,6 +40,7 @@ struct DevicePart {
   enum class Role { prefix, kv_lengths, q_lengths, q_documents, kv_documents, slopes } role;
   TensorView view;
   bool in_order = false;  // of documents: as documents_in_order says
+  bool is_ends = false;   // of documents: not ids but ends, as packed_sequences says
 };
 
 const char* name(DevicePart::Role role);  // "lengths(kv)"
@@ -133,6 +134,11 @@ Mask documents(const TensorView& q_ids, const TensorView& kv_ids);
 // packed one after the other. Of ids on a device nobody can look that up: who relies on it is
 // faster, and where it does not hold, who sees whom is not defined.
 Mask documents_in_order(const TensorView& q_ids, const TensorView& kv_ids);
+
+// Documents as sequences packed one after the other: tokens ends[n] to ends[n + 1] − 1 see each
+// other, those behind the last end see nothing. Ends are int32 or int64 [sequences + 1], begin with
+// 0 and never fall; they are on a device, since on the host documents says the same.
+Mask packed_sequences(const TensorView& q_ends, const TensorView& kv_ends);
 
 // t: bool or integers, [q, k], [heads|1, q|1, k|1] or [batch|1, heads|1, q|1, k|1].
 Mask keep(const TensorView& t);  // may look where t is nonzero

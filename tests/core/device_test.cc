@@ -247,5 +247,36 @@ TEST(DeviceTest, documents_in_order_are_documents_on_the_host) {
   EXPECT_EQ(documents_in_order(ids, ids).draw(4, 4), documents(ids, ids).draw(4, 4));
 }
 
+TEST(DeviceTest, packed_sequences_have_their_ends_on_a_device) {
+  const FakeDevice fake;
+  const Tensor ends = fake.empty({3}, DType::i32), others = fake.empty({4}, DType::i64);
+  const Mask mask = packed_sequences(ends, ends) & causal();
+  const BoundMask bound(mask, {1, 3, 70, 70}, "attend", {}, ends.device());
+  ASSERT_EQ(bound.device_parts().size(), 2U);
+  EXPECT_TRUE(bound.device_parts().front().is_ends && bound.device_parts().front().in_order);
+  EXPECT_EQ(error_of([&] {
+              BoundMask(mask, {1, 3, 100, 70}, "attend", {}, ends.device());
+            }),
+            "attend: queries and keys are packed by the same ends, but q_tokens is 100 and "
+            "kv_tokens is 70");
+  const Tensor of_keys = fake.empty({3}, DType::i32);
+  const Mask otherwise = packed_sequences(ends, of_keys);
+  EXPECT_EQ(error_of([&] {
+              BoundMask(otherwise, {1, 3, 100, 70}, "attend", {}, ends.device());
+            }),
+            "");
+  EXPECT_EQ(error_of([&] { packed_sequences(ends, others); }),
+            "packed_sequences: there are 3 ends of queries and 4 of keys");
+  EXPECT_EQ(error_of([&] {
+              packed_sequences(ends, fake.empty({1, 3}, DType::i32));
+            }),
+            "packed_sequences: ends [1, 3] must be [sequences + 1]");
+  EXPECT_EQ(error_of([&] { packed_sequences(ends, fake.empty({3})); }),
+            "packed_sequences: ends are float32, int32 or int64 is needed");
+  const Tensor here = Tensor::of({0, 4}, DType::i32);
+  EXPECT_EQ(error_of([&] { packed_sequences(here, here); }),
+            "packed_sequences: ends are on the host; documents(ids) says there who sees whom");
+}
+
 }  // namespace
 }  // namespace cephalo

@@ -147,8 +147,10 @@ DeviceDocuments::Side DeviceDocuments::side_of(const DevicePart& part, dim_t beg
   const TensorView& t = part.view;
   const dim_t by_token = t.strides()[t.rank() - 1];
   const dim_t by_sequence = has_many(&part) ? t.strides()[0] : 0;
-  const dim_t offset = batch_begin_ * by_sequence + begin * by_token;
+  const dim_t offset = part.is_ends ? 0 : batch_begin_ * by_sequence + begin * by_token;
   return {.ids = numbers_from(t, offset, by_sequence, by_token),
+          .ends = part.is_ends ? t.numel() : 0,
+          .begin = begin,
           .tokens = tokens,
           .numbers = place(tokens, sizeof(std::int32_t)),
           .documents = place(blocks_of(tokens), sizeof(IndexSpan)),
@@ -159,6 +161,8 @@ DeviceDocuments::Side DeviceDocuments::side_of(const DevicePart& part, dim_t beg
 kernels::cuda::DocumentIds::Side DeviceDocuments::side_in(std::byte* scratch,
                                                           const Side& side) const {
   return {.ids = side.ids,
+          .ends = static_cast<std::int32_t>(side.ends),
+          .begin = static_cast<std::int32_t>(side.begin),
           .numbers = reinterpret_cast<std::int32_t*>(scratch + side.numbers),
           .documents = reinterpret_cast<IndexSpan*>(scratch + side.documents),
           .one = reinterpret_cast<int*>(scratch + side.one),

@@ -36,7 +36,7 @@ class DeviceDocuments {
  private:
   struct Side {
     kernels::cuda::DeviceNumbers ids;
-    dim_t tokens;
+    dim_t ends, begin, tokens;
     std::size_t numbers, documents, one, spans;  // where in the scratch
   };
   Side side_of(const DevicePart& part, dim_t begin, dim_t tokens);

@@ -75,6 +75,20 @@ __device__ inline IndexSpan over_lanes(const IndexSpan& own) {
   return {__reduce_min_sync(kAll, own.begin), __reduce_max_sync(kAll, own.end)};
 }
 
+// Of documents by their ends: how many end before or at a token; below 0 behind all of them.
+__device__ inline std::int64_t document_at(const DocumentIds::Side& side, std::int64_t token) {
+  std::int32_t low = 1, high = side.ends;  // the first end behind the token is in [low, high]
+  while (low < high) {
+    const std::int32_t middle = low + (high - low) / 2;
+    if (number_at(side.ids, middle * side.ids.stride[1]) <= token) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < side.ends ? low - 1 : -1;
+}
+
 // A block of 64 threads to 64 tokens: their numbers, and which documents are among them.
 __global__ void number_tokens(const __grid_constant__ DocumentIds a) {
   __shared__ IndexSpan halves[2];
@@ -86,7 +100,8 @@ __global__ void number_tokens(const __grid_constant__ DocumentIds a) {
   std::int32_t number = -1;
   if (is_there) {
     const std::int64_t id =
-        number_at(side.ids, b * side.ids.stride[0] + token * side.ids.stride[1]);
+        side.ends > 0 ? document_at(side, std::int64_t{side.begin} + token)
+                      : number_at(side.ids, b * side.ids.stride[0] + token * side.ids.stride[1]);
     number = static_cast<std::int32_t>(clamped(id, -1, kHighest));
     side.numbers[std::int64_t{b} * side.tokens + token] = number;
   }

@@ -37,7 +37,9 @@ int add_slopes(double* slopes, const double* from, const float* more, std::int64
 // are, up to 2^31 − 3.
 struct DocumentIds {
   struct Side {
-    DeviceNumbers ids;      // of [sequences, tokens]
+    DeviceNumbers ids;      // of [sequences, tokens], or where documents end
+    std::int32_t ends;      // how many of those there are, with the 0 in front; 0: ids
+    std::int32_t begin;     // the first token's place, where ends count from
     std::int32_t* numbers;  // [sequences, tokens]
     IndexSpan* documents;   // [sequences, blocks of 64 tokens]: the lowest number and the highest
     int* one;               // as DocumentSpans' q_one and kv_one

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -131,6 +132,57 @@ TEST_F(HopperTest, ids_that_are_not_in_order_after_all_do_no_harm) {
     kv_ids.mutable_data_as<std::int64_t>()[n] = n * 104729 % 29 - 2;
   MaskThere moved;
   const Mask mask = moved(documents(q_ids, kv_ids) & causal(), true);
+  for (int n = 0; n < 3; ++n) pass.run(Engine::cuda, mask);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+}
+
+// ids: of which sequence each of the tokens is, -1 behind the last.
+Tensor ids_of(const std::vector<dim_t>& ends, dim_t tokens) {
+  Tensor ids = Tensor::zeros({1, tokens}, DType::i64);
+  auto* to = ids.mutable_data_as<std::int64_t>();
+  std::fill(to, to + tokens, -1);
+  for (std::size_t n = 0; n + 1 < ends.size(); ++n) {
+    std::fill(to + ends[n], to + ends[n + 1], static_cast<std::int64_t>(n));
+  }
+  return ids;
+}
+Tensor ends_there(const std::vector<dim_t>& ends, DType dtype) {
+  Tensor t = Tensor::zeros({static_cast<dim_t>(ends.size())}, DType::i64);
+  std::copy(ends.begin(), ends.end(), t.mutable_data_as<std::int64_t>());
+  return there(Tensor::copy(t, dtype));
+}
+
+TEST_F(HopperTest, packed_sequences_are_documents_by_their_ends) {
+  const std::pair<std::vector<dim_t>, std::vector<dim_t>> all[] = {
+      {{0, 97}, {0, 97}},
+      {{0, 50, 50, 97}, {0, 50, 50, 97}},
+      {{0, 1, 64, 65, 129, 700}, {0, 1, 64, 65, 129, 700}},
+      {{0, 30, 60, 300}, {0, 200, 200, 641}},
+      {{0, 100, 500}, {0, 100, 500}},  // 700 tokens: the last are of none
+      {{0}, {0}}};
+  for (const auto& [q_ends, kv_ends] : all) {
+    const dim_t q_tokens = q_ends.back() == 500 ? 700 : std::max<dim_t>(q_ends.back(), 33);
+    const dim_t kv_tokens = kv_ends.back() == 500 ? 700 : std::max<dim_t>(kv_ends.back(), 33);
+    const Pass pass({1, 4, 2, q_tokens, kv_tokens, 64}, DType::bf16);
+    const Mask expected = documents(ids_of(q_ends, q_tokens), ids_of(kv_ends, kv_tokens));
+    for (const DType dtype : {DType::i32, DType::i64}) {
+      const Tensor q_there = ends_there(q_ends, dtype), kv_there = ends_there(kv_ends, dtype);
+      const Mask packed = packed_sequences(q_there, kv_there);
+      for (const Mask& more : {Mask(), causal(), window(40, 7)}) {
+        SCOPED_TRACE(format_text("tokens {}/{} {}", q_tokens, kv_tokens, more.to_string()));
+        const PassNumbers right = pass.run(Engine::cuda_simple, expected & more);
+        EXPECT_TRUE(same_numbers(pass.run(Engine::cuda_simple, packed & more), right));
+        expect_near(pass.run(Engine::cuda, packed & more), right, DType::bf16);
+      }
+    }
+  }
+}
+
+TEST_F(HopperTest, ends_that_fall_or_lie_outside_do_no_harm) {
+  const Pass pass({1, 2, 1, 700, 900, 64}, DType::bf16);
+  const Tensor q_ends = ends_there({5, 900, -3, 2000, 100, 100, 50}, DType::i32);
+  const Tensor kv_ends = ends_there({0, 10, 5000, 7, 300, -1, 800}, DType::i64);
+  const Mask mask = packed_sequences(q_ends, kv_ends) & causal();
   for (int n = 0; n < 3; ++n) pass.run(Engine::cuda, mask);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
