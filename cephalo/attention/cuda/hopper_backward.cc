@@ -79,6 +79,7 @@ class HopperBackwardCall {
       : problem_(problem),
         p_(problem.forward),
         instance_(instance_of(p_)),
+        by_turns_(adds_by_turns(instance_, !p_.options.deterministic)),
         boxes_(backward_boxes(instance_)),
         operands_(instance_),
         layout_(layout_of(p_, instance_)),
@@ -89,12 +90,12 @@ class HopperBackwardCall {
   }
 
   void run() {
-    const std::size_t cleared = DeviceProblem::taken(layout_.dq) + layout_.turns;
-    check(kernels::cuda::clear(fast_.dq, cleared, current_stream()));
+    check(clear());
     const std::int64_t padded = query_blocks(p_, boxes_) * boxes_.q_rows;
     check(prepare_backward(careful_, {lse2_, share2_, delta_, padded}, current_stream()));
-    check(attend_backward_hopper(instance_, p_.options.deterministic, fast_, current_stream()));
+    check(attend_backward_hopper(instance_, by_turns_, fast_, current_stream()));
     check(kernels::cuda::write_query_gradient({.from = fast_.dq,
+                                               .turns = stores_first() ? fast_.turns : nullptr,
                                                .row_head = instance_.is_wide() ? padded : 0,
                                                .dq = careful_.dq,
                                                .careful = call_.counters() + 2,
@@ -123,6 +124,14 @@ class HopperBackwardCall {
 
  private:
   static void check(int error) { cuda::check(error, "attend_backward"); }
+
+  // By turns it is known who is the first to add to a block of dq: no need to clear it.
+  bool stores_first() const { return by_turns_ && !instance_.is_wide(); }
+  int clear() {
+    if (stores_first()) return kernels::cuda::clear(fast_.turns, layout_.turns, current_stream());
+    const std::size_t both = DeviceProblem::taken(layout_.dq) + layout_.turns;
+    return kernels::cuda::clear(fast_.dq, both, current_stream());
+  }
 
   std::size_t scratch_bytes() const {
     const std::size_t bytes = layout_.total() + input_bytes(p_, operands_) +
@@ -209,6 +218,7 @@ class HopperBackwardCall {
   const BackwardProblem& problem_;
   const AttendProblem& p_;
   Instance instance_;
+  bool by_turns_;
   BackwardBoxes boxes_;
   BackwardOperands operands_;
   Layout layout_;

@@ -45,10 +45,11 @@ __global__ void write_rows(const __grid_constant__ HopperQueryGradient a) {
   const auto* from =
       reinterpret_cast<const float4*>(a.from + std::int64_t{number} * kDqBlock + half * 4096) +
       warp * 32 + lane;
+  const bool is_unseen = a.turns != nullptr && a.turns[number] == 0;
   float x[2][8][2], wrong[2] = {0, 0};
 #pragma unroll
   for (int n = 0; n < 8; ++n) {
-    const float4 four = from[n * 128];
+    const float4 four = is_unseen ? float4{} : from[n * 128];
     x[0][n][0] = four.x * a.scale;
     x[0][n][1] = four.y * a.scale;
     x[1][n][0] = four.z * a.scale;
@@ -120,6 +121,11 @@ int attend_backward_hopper(const Instance& instance, bool by_turns, const Hopper
   if (found == nullptr) return cudaErrorInvalidDeviceFunction;
   const auto in = static_cast<cudaStream_t>(stream);
   return by_turns ? found->by_turns(args, in) : found->in_any_order(args, in);
+}
+
+bool adds_by_turns(const Instance& instance, bool any_order) {
+  const auto* found = find_instance<BackwardEntry>(instance);
+  return !any_order || found == nullptr || found->in_any_order == nullptr;
 }
 
 int write_query_gradient(const HopperQueryGradient& a, void* stream) {

@@ -7,10 +7,10 @@
 //     dq += dS k                                           needs dS of both warpgroups: the one
 //                                                          exchange through shared memory
 //
-// Two consumer warpgroups own 64 keys each. dq is summed in float32 in the L2. By turns: a warp of
-// its own adds a block of queries once all tiles before have done so, and passes the turn when its
+// Two consumer warpgroups own 64 keys each. dq is summed in float32 in the L2. By turns: threads of
+// their own add a block of queries once all tiles before have done so, and pass the turn when its
 // sums are there; tiles wait for tiles with lower tickets alone, which are running or done. In any
-// order: warpgroups add from their registers.
+// order: warpgroups add from their registers. A block of the grid takes tile after tile.
 #pragma once
 
 #include <type_traits>
@@ -76,7 +76,7 @@ struct BackwardConsumer
     hopper::products_commit();
   }
   // dq is kept in the order of accumulators: a warp writes 512 bytes that are neighbours.
-  __device__ void hand_over(const float (&dq)[32], int i, float* to) {
+  __device__ void hand_over(const float (&dq)[32], int i, int number) {
     const int thread = static_cast<int>(threadIdx.x) % 128;
     if constexpr (C::kTurns) {
       hopper::barrier_wait(sm.dq_free(i % 2), (i / 2 & 1) ^ 1);
@@ -89,7 +89,8 @@ struct BackwardConsumer
       __syncwarp();
       hopper::warp_arrive(sm.dq_full(i % 2), lane);
     } else {
-      float* const at = to + kGroup * (kDqBlock / 2) + thread * 4;
+      float* const at =
+          a.dq + std::int64_t{number} * kDqBlock + kGroup * (kDqBlock / 2) + thread * 4;
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
         hopper::add_four(at + n * 512, dq[4 * n], dq[4 * n + 1], dq[4 * n + 2], dq[4 * n + 3]);
@@ -97,15 +98,27 @@ struct BackwardConsumer
     }
   }
 
-  __device__ void run(const BackwardTile& tile) {
+  __device__ void run() {
+    int used = 0;  // blocks so far
+    for (int round = 0;; ++round) {
+      hopper::barrier_wait(sm.k_full(), round & 1);
+      if (threadIdx.x % 128 == 0) hopper::stores_wait_read();  // dk of the tile before
+      const BackwardTile tile = get_warps_tile(sm.tile());
+      if (tile.count < 0) return;
+      used = run_tile(tile, used);
+    }
+  }
+  __device__ int run_tile(const BackwardTile& tile, int used) {
     float S[kQueries / 2], dP[kQueries / 2], dq[32];
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) dk[i] = dv[i] = 0;
-    hopper::barrier_wait(sm.kv_full(), 0);
-    if (C::kSpans) this->clear_unwritten_keys(tile);
+    if (C::kSpans && tile.count > 0) {
+      this->clear_unwritten_keys(tile, sm.dcontext_full(used % 2), used / 2 & 1);
+    }
     const BackwardMask mask = backward_mask<C>(a, tile);
     BackwardWalk<C> walk(a, tile);
-    for (int i = 0; i < walk.steps; ++i, walk.next()) {
+    const int end = used + walk.steps;
+    for (int i = used; i < end; ++i, walk.next()) {
       const int s = i % 2;
       std::uint32_t P[kQueries / 4], dS[kQueries / 4];
       const int query = walk.block * kQueries;
@@ -142,8 +155,8 @@ struct BackwardConsumer
         this->draw(kept, tile, walk.head, query);
         hopper::products_wait<1>();
         hopper::tie(S);
-        this->finish_weights(S, kept, tile, walk.head, query, walk.number * kQueries,
-                             mask.hides(walk.block), s);
+        this->finish_weights(S, kept, tile, walk.head, query, walk.number, mask.hides(walk.block),
+                             s);
         hopper::products_wait<0>();
         hopper::tie(dP);
         this->score_gradient(S, dP, P, dS, kept, s);
@@ -151,7 +164,6 @@ struct BackwardConsumer
       publish(dS, sm.ds(s));
       if (!C::kPairs) hopper::tie(P);
       hopper::tie(dS);
-      float* const to = a.dq + walk.number * kDqBlock;
       // Both must have published dS before either starts dq. Without spans warpgroup 0 runs its
       // other products before that barrier and warpgroup 1 after it, so that one's exponentials
       // fall on the other's products (4 % faster; with a causal mask 2 to 5 % slower).
@@ -165,7 +177,7 @@ struct BackwardConsumer
         hopper::tie(dv);
         hopper::tie(dk);
         hopper::tie(dq);
-        hand_over(dq, i, to);
+        hand_over(dq, i, walk.number);
       } else {
         hopper::threads_sync(1, 256);
         hopper::products_fence();
@@ -174,7 +186,7 @@ struct BackwardConsumer
         accumulate(dk, dS, sm.q(s));
         hopper::products_wait<C::kPairs ? 1 : 2>();
         hopper::tie(dq);
-        hand_over(dq, i, to);
+        hand_over(dq, i, walk.number);
         hopper::products_wait<0>();
         if (!C::kPairs) hopper::tie(dv);
         hopper::tie(dk);
@@ -182,15 +194,15 @@ struct BackwardConsumer
       __syncwarp();  // every lane has read its rows' numbers
       hopper::warp_arrive(sm.q_free(s), lane);
     }
-    // k and v are read no more: their shared memory carries dk and dv out.
-    hopper::threads_sync(1, 256);
+    // Again, and not kept in registers: behind the barrier the next tile may be told.
+    const BackwardTile same = get_warps_tile(sm.tile());
+    hopper::threads_sync(1, 256);  // k and v are read no more
     float grown = 1;
     if ((C::kPairs && a.pairs.dropout.threshold != 0) || C::kDropout) {
       grown = static_cast<float>(a.pairs.dropout.grown);
     }
-    this->store(dv, grown, sm.v() + kGroup * (64 * kWidth * 2), &a.dv, tile);
-    this->store(dk, C::kDropout ? a.scale * grown : a.scale, sm.k() + kGroup * (64 * kWidth * 2),
-                &a.dk, tile);
+    this->store(C::kDropout ? a.scale * grown : a.scale, grown, same, end);
+    return end;
   }
 };
 
@@ -200,7 +212,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   extern __shared__ __align__(1024) unsigned char raw[];  // as the swizzle needs it
   const BackwardShared<C> sm{hopper::shared_address(raw)};
   if (threadIdx.x == 0) {
-    hopper::barrier_init(sm.kv_full(), 1);
+    hopper::barrier_init(sm.k_full(), 1);
+    hopper::barrier_init(sm.k_free(), 2 * hopper::kGroupArrivals + C::kWriters);
+    hopper::barrier_init(sm.v_free(), 2 * hopper::kGroupArrivals);
     for (int s = 0; s < 2; ++s) {
       hopper::barrier_init(sm.q_full(s), 1);
       hopper::barrier_init(sm.dcontext_full(s), 1);
@@ -208,24 +222,25 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       hopper::barrier_init(sm.dq_full(s), 8 * hopper::kWarpArrivals);
       hopper::barrier_init(sm.dq_free(s), 1);
     }
-    // Tickets and not blockIdx: who waits for a lower one waits for a block that has started.
-    const unsigned ticket = C::kTurns ? atomicAdd(a.next_tile, 1u) : blockIdx.x;
-    hopper::put_shared(sm.ticket(), static_cast<int>(ticket));
     hopper::fence_barrier_init();
   }
   __syncthreads();
   const int role = __shfl_sync(~0u, threadIdx.x / 128, 0);
-  const BackwardTile tile = backward_tile<C>(a, hopper::get_shared(sm.ticket()));
   if (role == 0) {
     hopper::registers_down<C::kProducerRegisters>();
-    if (threadIdx.x == 0) load_blocks<C>(a, sm, tile);
-    if (C::kTurns && threadIdx.x == 32) add_blocks_by_turns<C>(a, sm, tile);
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    if (threadIdx.x == 0) load_tiles<C>(a, sm);
+    if constexpr (C::kTurns) {
+      if (warp > 0 && warp <= C::kWriters && threadIdx.x % 32 == 0) {
+        add_tiles_by_turns<C>(a, sm, warp - 1);
+      }
+    }
   } else {
     hopper::registers_up<C::kConsumerRegisters>();
     if (role == 1) {
-      BackwardConsumer<C, 0>(a, sm).run(tile);
+      BackwardConsumer<C, 0>(a, sm).run();
     } else {
-      BackwardConsumer<C, 1>(a, sm).run(tile);
+      BackwardConsumer<C, 1>(a, sm).run();
     }
   }
 }

@@ -1,4 +1,6 @@
 // The instances of the backward kernel that look at CEPHALO_LOOKS_AT, and their launch.
+#include <algorithm>
+
 #include "cephalo/kernels/cuda/backward.cuh"
 #include "cephalo/kernels/cuda/instances.cuh"
 #include "cephalo/kernels/cuda/launch.cuh"
@@ -10,11 +12,11 @@ template <typename C>
 int launch_backward(const HopperBackward& args, cudaStream_t stream) {
   const int error = allow_shared_memory<attend_backward<C>, C::kSharedBytes>();
   if (error != cudaSuccess) return error;
-  const int blocks = key_tiles<C>(args) * args.batch * args.num_kv_heads;
+  const int tiles = key_tiles<C>(args) * args.batch * args.num_kv_heads;
   HopperBackward told = args;
   told.multiprocessors = multiprocessors();
-  return launch(attend_backward<C>,
-                {static_cast<unsigned>(blocks), C::kThreads, C::kSharedBytes}, stream, told);
+  const auto blocks = static_cast<unsigned>(std::min(tiles, told.multiprocessors));
+  return launch(attend_backward<C>, {blocks, C::kThreads, C::kSharedBytes}, stream, told);
 }
 
 template <DType kDType, int kInstanceWidth, LooksAt kLooksAt>
@@ -24,10 +26,14 @@ constexpr BackwardEntry entry() {
   constexpr bool kKeepsMuch = kLooksAt == LooksAt::pairs || kLooksAt == LooksAt::softcap;
   constexpr int kWidth = kKeepsMuch ? 128 : kInstanceWidth;
   using C = BackwardConfig<Element, kWidth, kLooksAt, true>;
-  return {{kDType, kInstanceWidth, kInstanceWidth, 1, kLooksAt},
-          {C::kQueries, C::kKeys, 64, kWidth},
-          launch_backward<C>,
-          launch_backward<BackwardConfig<Element, kWidth, kLooksAt, false>>};
+  BackwardEntry entry{{kDType, kInstanceWidth, kInstanceWidth, 1, kLooksAt},
+                      {C::kQueries, C::kKeys, 64, kWidth},
+                      launch_backward<C>,
+                      nullptr};
+  if constexpr (kWidth == 64) {
+    entry.in_any_order = launch_backward<BackwardConfig<Element, kWidth, kLooksAt, false>>;
+  }
+  return entry;
 }
 #define CEPHALO_ENTRY(TYPE, WIDTH, LOOKS_AT) entry<DType::TYPE, WIDTH, LooksAt::LOOKS_AT>(),
 constexpr BackwardEntry kEntries[] = {CEPHALO_HOPPER_INSTANCES(CEPHALO_ENTRY, CEPHALO_LOOKS_AT)};

@@ -32,15 +32,19 @@ struct BackwardKeys {
   // them.
   __device__ void clear_rows(std::uint32_t rows, int count, int first) {
     constexpr int kChunks = C::kParts * kWidth / 8;  // of a row
-    for (int n = static_cast<int>(threadIdx.x) % 256; n < (count - first) * kChunks; n += 256) {
+    // Told here, and not kept in registers from the kernel's beginning on.
+    const auto thread = static_cast<int>(hopper::ready(threadIdx.x) % 256);
+    for (int n = thread; n < (count - first) * kChunks; n += 256) {
       const int row = first + n / kChunks, chunk = n % kChunks;
       const std::uint32_t at = rows + chunk / 8 * (count * 128) + row * 128 + chunk % 8 * 16;
       hopper::put_four(at, 0, 0, 0, 0);
     }
   }
-  __device__ void clear_unwritten_keys(const BackwardTile& tile) {
+  // v_full, parity: when v is there.
+  __device__ void clear_unwritten_keys(const BackwardTile& tile, std::uint32_t v_full, int parity) {
     const int kv_len = shortened(a.rules[tile.batch * a.rule_stride].kv_len);
     if (kv_len >= min(tile.key + C::kKeys, a.kv_tokens)) return;
+    hopper::barrier_wait(v_full, parity);
     clear_rows(sm.k(), C::kKeys, max(0, kv_len - tile.key));
     clear_rows(sm.v(), C::kKeys, max(0, kv_len - tile.key));
     hopper::fence_async();
@@ -66,10 +70,12 @@ struct BackwardKeys {
       }
     }
   }
-  // acc · factor as rows of keys; those that are not finite are listed.
-  __device__ void store(const float (&acc)[kWidth / 2], float factor, std::uint32_t via,
-                        const TensorMap* map, const BackwardTile& tile) {
-    const int row = warp * 16 + lane % 16;
+  // acc · factor as rows of keys, to shared memory; those that are not finite are listed.
+  __device__ void put_rows(const float (&acc)[kWidth / 2], float factor, std::uint32_t to,
+                           const BackwardTile& tile) {
+    // Told here, and not kept in registers from the kernel's beginning on.
+    const auto thread = static_cast<int>(hopper::ready(threadIdx.x) % 128);
+    const int row = thread / 32 * 16 + thread % 16, of_two = thread / 16 % 2;
     float wrong[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < kWidth / 16; ++i) {
@@ -80,16 +86,29 @@ struct BackwardKeys {
         wrong[e % 2] = fmaf(low, 0.0F, fmaf(high, 0.0F, wrong[e % 2]));
         w[e] = hopper::pack(Element{}, low, high);
       }
-      const int chunk = (2 * i + lane / 16) % 8;
-      hopper::store_fragments(via + i / 4 * 8192 + row * 128 + (chunk ^ (row % 8)) * 16, w);
+      const int chunk = (2 * i + of_two) % 8;
+      hopper::store_fragments(to + i / 4 * 8192 + row * 128 + (chunk ^ (row % 8)) * 16, w);
     }
     list_for_care(tile, wrong);
+  }
+  // dv leaves from where v was, dk from where dq of block i will be: k is free at once.
+  __device__ void store(float dk_factor, float dv_factor, const BackwardTile& tile, int i) {
+    const int thread = static_cast<int>(threadIdx.x % 128);
+    const std::uint32_t v = sm.v() + kGroup * (64 * kWidth * 2);
+    hopper::group_arrive(sm.k_free(), thread);
+    put_rows(dv, dv_factor, v, tile);
+    if (C::kTurns) hopper::barrier_wait(sm.dq_free(i % 2), (i / 2 & 1) ^ 1);
+    put_rows(dk, dk_factor, sm.dk(kGroup, i), tile);
     hopper::fence_async();
     hopper::threads_sync(2 + kGroup, 128);
-    if (threadIdx.x % 128 == 0) {
-      hopper::box_store(map, via, {tile.key + kGroup * 64, tile.kv_head, tile.batch});
-      hopper::stores_wait_read();
+    if (thread == 0) {
+      const hopper::BoxPlace rows{tile.key + kGroup * 64, tile.kv_head, tile.batch};
+      hopper::box_store(&a.dv, v, rows);
+      hopper::stores_commit();
+      hopper::box_store(&a.dk, sm.dk(kGroup, i), rows);
+      hopper::stores_wait_read<1>();
     }
+    hopper::group_arrive(sm.v_free(), thread);
   }
 };
 

@@ -21,12 +21,13 @@ struct BackwardConfig : Looks<kLooksAt> {
   static constexpr int kOwnColumns = kWidth;          // of dk and dv that a warpgroup has
   static constexpr int kQueries = kDqBlock / kWidth;  // of a step: 64 of width 128, 128 of width 64
   static constexpr bool kTurns = kByTurns;
+  static constexpr int kWriters = kTurns ? 2 : 0;  // threads that add dq, one for each buffer
   static constexpr int kKvBytes = kKeys * kWidth * 2, kQBytes = kQueries * kWidth * 2;
   static constexpr int kDsBytes = kKeys * kQueries * 2, kRowBytes = kQueries * 4;
   static constexpr int kDqBytes = kDqBlock * 4;
   static constexpr int kVAt = kKvBytes, kQAt = 2 * kKvBytes, kDcontextAt = kQAt + 2 * kQBytes;
   static constexpr int kDsAt = kDcontextAt + 2 * kQBytes, kDqAt = kDsAt + 2 * kDsBytes;
-  static constexpr int kLseAt = kDqAt + (kTurns ? 2 * kDqBytes : 0),
+  static constexpr int kLseAt = kDqAt + (kTurns ? 2 : 1) * kDqBytes,
                        kDeltaAt = kLseAt + 2 * kRowBytes, kShareAt = kDeltaAt + 2 * kRowBytes;
   static constexpr int kBarriersAt = kShareAt + (Look::kPairs ? 2 * kRowBytes : 0);
   static constexpr int kSharedBytes = kBarriersAt + 128;
@@ -35,7 +36,8 @@ struct BackwardConfig : Looks<kLooksAt> {
 };
 
 // k and v [width/64][kKeys][64], q and dcontext [2][width/64][kQueries][64], ds
-// [2][kQueries/64][kKeys][64], all with the 128-byte swizzle; dq [2] in the order of accumulators;
+// [2][kQueries/64][kKeys][64], all with the 128-byte swizzle; dq [2] in the order of accumulators,
+// between tiles a place for dk, in any order [1] for dk alone;
 // lse, delta and share [2]; barriers.
 template <typename C>
 struct BackwardShared {
@@ -49,19 +51,42 @@ struct BackwardShared {
   __device__ std::uint32_t lse(int s) const { return base + C::kLseAt + s * C::kRowBytes; }
   __device__ std::uint32_t delta(int s) const { return base + C::kDeltaAt + s * C::kRowBytes; }
   __device__ std::uint32_t share(int s) const { return base + C::kShareAt + s * C::kRowBytes; }
-  __device__ std::uint32_t kv_full() const { return base + C::kBarriersAt; }
+  // Where a warpgroup's dk waits to be stored: the part of dq that it would write as block i.
+  __device__ std::uint32_t dk(int group, int i) const {
+    return dq(C::kTurns ? i % 2 : 0) + group * (C::kDqBytes / 2);
+  }
+  __device__ std::uint32_t k_full() const { return base + C::kBarriersAt; }
+  __device__ std::uint32_t k_free() const { return base + C::kBarriersAt + 8; }
   __device__ std::uint32_t q_full(int s) const { return base + C::kBarriersAt + 16 + 8 * s; }
   __device__ std::uint32_t dcontext_full(int s) const { return base + C::kBarriersAt + 32 + 8 * s; }
   __device__ std::uint32_t q_free(int s) const { return base + C::kBarriersAt + 48 + 8 * s; }
   __device__ std::uint32_t dq_full(int s) const { return base + C::kBarriersAt + 64 + 8 * s; }
   __device__ std::uint32_t dq_free(int s) const { return base + C::kBarriersAt + 80 + 8 * s; }
-  __device__ std::uint32_t ticket() const { return base + C::kBarriersAt + 96; }
+  __device__ std::uint32_t v_free() const { return base + C::kBarriersAt + 96; }
+  __device__ std::uint32_t tile() const { return base + C::kBarriersAt + 104; }
 };
 
-// Blocks of queries first .. first + count − 1 of every head of the group.
+// Blocks of queries first .. first + count − 1 of every head of the group; a count below 0: there
+// are no more tiles.
 struct BackwardTile {
   int key, kv_head, batch, first, count;
 };
+__device__ inline void put_tile(std::uint32_t at, const BackwardTile& tile) {
+  hopper::put_shared(at, tile.key);
+  hopper::put_shared(at + 4, tile.kv_head);
+  hopper::put_shared(at + 8, tile.batch);
+  hopper::put_shared(at + 12, tile.first);
+  hopper::put_shared(at + 16, tile.count);
+}
+__device__ inline BackwardTile get_backward_tile(std::uint32_t at) {
+  return {hopper::get_shared(at), hopper::get_shared(at + 4), hopper::get_shared(at + 8),
+          hopper::get_shared(at + 12), hopper::get_shared(at + 16)};
+}
+// The same for a whole warp.
+__device__ inline BackwardTile get_warps_tile(std::uint32_t at) {
+  const auto get = [&](int n) { return __shfl_sync(~0u, hopper::get_shared(at + 4 * n), 0); };
+  return {get(0), get(1), get(2), get(3), get(4)};
+}
 
 template <typename C>
 __host__ __device__ inline int query_blocks(const HopperBackward& a) {
@@ -97,29 +122,20 @@ __device__ inline void keep_visible(const HopperBackward& a, BackwardTile& tile)
   if (C::kDocuments) keep_documents<C>(a, tile);
 }
 
-// How many heads run at once. In any order: those whose queries fit the L2 together. By turns the
-// tiles of a head that run at once follow each other, block by block, so that a block is in the L2
-// when they come: several of them, but few beside the blocks of a tile (the middle one is asked),
-// since each waits for the one before when they start.
-template <typename C>
+// How many heads run at once: four tiles of a head at least follow each other, block by block, so
+// that a block is in the L2 when they come. All groups of heads are of one size, or the last one
+// would have many tiles of few.
 __device__ inline int heads_at_once(const HopperBackward& a) {
-  const int heads = a.batch * a.num_kv_heads;
-  if (C::kTurns) {
-    BackwardTile middle{key_tiles<C>(a) / 2 * C::kKeys, 0, 0, 0, query_blocks<C>(a)};
-    keep_visible<C>(a, middle);
-    const int tiles = min(max(middle.count / 8, 1), 8);
-    return min(max(a.multiprocessors / tiles, 1), heads);
-  }
-  const std::int64_t bytes = static_cast<std::int64_t>(a.q_tokens) * C::kWidth * 4;
-  const std::int64_t fitting = max(std::int64_t{1}, (std::int64_t{32} << 20) / bytes);
-  return static_cast<int>(min(fitting, std::int64_t{heads}));
+  const int heads = a.batch * a.num_kv_heads, most = max(a.multiprocessors / 4, 1);
+  const int groups = (heads + most - 1) / most;
+  return (heads + groups - 1) / groups;
 }
 
 // The first keys come first, which with a causal mask most queries see.
 template <typename C>
 __device__ inline BackwardTile backward_tile(const HopperBackward& a, int t) {
   const int per_head = key_tiles<C>(a), heads = a.batch * a.num_kv_heads;
-  const int group = heads_at_once<C>(a);
+  const int group = heads_at_once(a);
   const int head0 = t / (group * per_head) * group, in = t - head0 * per_head;
   const int count = min(group, heads - head0);
   const int head = head0 + in % count, number = in / count;
@@ -182,30 +198,34 @@ __device__ inline BackwardMask backward_mask(const HopperBackward& a, const Back
           rule.q_len < a.q_tokens ? rule.q_len / C::kQueries : kNone};
 }
 
-// The walk of a block over its queries; all roles take the same one.
+// The walk of a tile over its queries, the last ones first; all roles take the same one. A tile of
+// higher keys has to add later: under a window it comes to a block later by itself then, and under
+// a causal mask at the same time, where the first ones first would have it start ahead.
 template <typename C>
 struct BackwardWalk {
   int steps;
   int head, block;
-  std::int64_t number;  // of the block, over all heads
-  int first, end, skipped;
+  int number;  // of the block, over all heads
+  int first, last, blocks;
 
   __device__ BackwardWalk(const HopperBackward& a, const BackwardTile& tile) {
-    const int group = a.num_heads / a.num_kv_heads, blocks = query_blocks<C>(a);
+    const int group = a.num_heads / a.num_kv_heads;
+    blocks = query_blocks<C>(a);
     steps = group * tile.count;
     head = tile.kv_head * group;
-    block = first = tile.first;
-    end = tile.first + tile.count;
-    skipped = blocks - tile.count;
-    number = static_cast<std::int64_t>(tile.batch * a.num_heads + head) * blocks + block;
+    first = tile.first;
+    block = last = tile.first + tile.count - 1;
+    number = (tile.batch * a.num_heads + head) * blocks + block;
   }
   __device__ void next() {
-    ++number;
-    if (++block < end) return;
-    number += skipped;
-    block = first;
+    --number;
+    if (--block >= first) return;
+    number += blocks + last - block;
+    block = last;
     ++head;
   }
+  // Of all heads' rows, the block's first.
+  __device__ std::int64_t row() const { return std::int64_t{number} * C::kQueries; }
 };
 
 }  // namespace cephalo::kernels::cuda

@@ -84,9 +84,40 @@ struct BackwardWeights : BackwardKeys<C, kGroup> {
       }
     }
   }
-  // The same with a bias, rounded once it is added; natural numbers, since it may be -3.4e38. A
-  // share of its own has a row alone whose lse is that far away; row: the block's first.
-  __device__ void biased_weights(float (&S)[kQueries / 2], std::int64_t row, int s) {
+  // Is the lse of any of a block's rows so far away that its share is kept apart? That of others is
+  // 0 in base 2.
+  __device__ bool has_far_rows(int s) const {
+    bool is_far = false;
+#pragma unroll
+    for (int row = 0; row < kQueries; row += 64) {
+      float top[2];
+      hopper::get_two(sm.lse(s) + 4 * row + 8 * lane, top);
+      is_far = is_far || fabsf(top[0]) > kFarTop || fabsf(top[1]) > kFarTop;
+    }
+    return __any_sync(~0u, is_far) != 0;
+  }
+  // The same with a bias, rounded once it is added; natural numbers, since it may be -3.4e38.
+  // number: the block's, of all heads'.
+  __device__ void biased_weights(float (&S)[kQueries / 2], int number, int s) {
+    add_bias(S, s);
+    const bool is_far = has_far_rows(s);
+    hopper::threads_sync(2 + kGroup, 128);  // ds comes where the bias was
+#pragma unroll
+    for (int j = 0; j < kQueries / 8; ++j) {
+      float share[2] = {0, 0};
+      if (is_far) {
+        const std::int64_t row = std::int64_t{number} * kQueries + 8 * j + 2 * (lane % 4);
+        share[0] = hopper::get_global(a.share2 + row);
+        share[1] = hopper::get_global(a.share2 + row + 1);
+      }
+#pragma unroll
+      for (int e = 4 * j; e < 4 * j + 4; ++e) {
+        S[e] = hopper::exp2_approx(fmaf(S[e], kLog2e, share[e % 2]));
+      }
+    }
+  }
+  // S becomes scale S + bias − lse.
+  __device__ void add_bias(float (&S)[kQueries / 2], int s) {
     // Fragments are of 8 queries and 8 keys, and turned over: those of keys and keys + 8, then of
     // the next 8 queries.
     const int query = lane % 8 + lane / 16 * 8, chunk = warp * 2 + lane / 8 % 2;
@@ -98,19 +129,13 @@ struct BackwardWeights : BackwardKeys<C, kGroup> {
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
         const int e = 4 * j + 2 * n, column = 8 * (j + n / 2) + 2 * (lane % 4);
-        float added[2], top[2], share[2];
+        float added[2], top[2];
         hopper::unpack(Element{}, w[n], added);
         hopper::get_two(sm.lse(s) + 4 * column, top);
 #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          share[c] = 0;
-          if (fabsf(top[c]) > kFarTop) share[c] = hopper::get_global(a.share2 + row + column + c);
-          const float above = fmaf(S[e + c], a.scale, added[c]) - top[c];
-          S[e + c] = hopper::exp2_approx(fmaf(above, kLog2e, share[c]));
-        }
+        for (int c = 0; c < 2; ++c) S[e + c] = fmaf(S[e + c], a.scale, added[c]) - top[c];
       }
     }
-    hopper::threads_sync(2 + kGroup, 128);  // ds comes where the bias was
   }
   // The same with softcap: S becomes P (1 − tanh²), of which the gradient is a multiple.
   __device__ void capped_weights(float (&S)[kQueries / 2], Kept& kept, int s) {
@@ -177,14 +202,14 @@ struct BackwardWeights : BackwardKeys<C, kGroup> {
     if constexpr (C::kSoftcap) kept.P[j / 2 * 2 + r] &= j % 2 == 0 ? 0xFFFF0000U : 0x0000FFFFU;
   }
 
-  // Scores' products to weights, with nothing for what is hidden. row: the block's first of all
+  // Scores' products to weights, with nothing for what is hidden. number: the block's, of all
   // heads'.
   __device__ void finish_weights(float (&S)[kQueries / 2], Kept& kept, const BackwardTile& tile,
-                                 int head, int query, std::int64_t row, bool hides, int s) {
+                                 int head, int query, int number, bool hides, int s) {
     if constexpr (C::kAlibi) {
       sloped_weights(S, tile, head, query, s);
     } else if constexpr (C::kBias) {
-      biased_weights(S, row, s);
+      biased_weights(S, number, s);
     } else if constexpr (C::kSoftcap) {
       capped_weights(S, kept, s);
     } else {

@@ -131,8 +131,8 @@ struct WideBackwardConsumer : BackwardPairs<C, 0> {
       }
       hopper::threads_sync(kOwnGroup + half, 128);
     }
-    float* const to = a.dq + (walk.number * C::kQueries + warp * 16 + lane / 4) * kWidth +
-                      half * kOwn + 2 * (lane % 4);
+    float* const to =
+        a.dq + (walk.row() + warp * 16 + lane / 4) * kWidth + half * kOwn + 2 * (lane % 4);
 #pragma unroll
     for (int j = 0; j < kOwn / 8; ++j) {
       hopper::add_two(to + 8 * j, dq[4 * j], dq[4 * j + 1]);
@@ -202,7 +202,7 @@ struct WideBackwardConsumer : BackwardPairs<C, 0> {
 #pragma unroll
     for (int e = 0; e < kOwn / 2; ++e) dk[e] = dv[e] = 0;
     hopper::barrier_wait(sm.kv_full(), 0);
-    this->clear_unwritten_keys(tile);
+    this->clear_unwritten_keys(tile, sm.kv_full(), 0);
     const BackwardMask mask = backward_mask<C>(a, tile);
     BackwardWalk<C> walk(a, tile);
     for (int i = 0; i < walk.steps; ++i, walk.next()) {

@@ -16,7 +16,6 @@ struct WideBackwardConfig : Looks<LooksAt::pairs> {
   static constexpr int kWidth = kColumns, kParts = kPartCount, kThreads = 384;
   static constexpr int kKeys = 64, kQueries = 64, kOwnColumns = kWidth / 2;
   static constexpr bool kIsWide = true;
-  static constexpr bool kTurns = true;  // tiles come in an order that suits turns
   static constexpr int kStages = kParts == 3 ? 1 : 2;
   static constexpr int kRowsBytes = 64 * kWidth * kParts * 2;  // of k, v, or a stage of q, dcontext
   static constexpr int kDsBytes = 64 * 64 * kParts * 2, kNumbersBytes = kQueries * 4;
@@ -67,7 +66,7 @@ __device__ inline void load_wide_blocks(const HopperBackward& a, const WideBackw
   BackwardWalk<C> walk(a, tile);
   for (int i = 0; i < walk.steps; ++i, walk.next()) {
     const int s = i % C::kStages, parity = (i / C::kStages & 1) ^ 1;
-    const std::int64_t row = walk.number * C::kQueries;
+    const std::int64_t row = walk.row();
     const hopper::BoxPlace queries{walk.block * C::kQueries, walk.head, tile.batch};
     hopper::barrier_wait(sm.q_free(s), parity);
     hopper::barrier_expect(sm.q_full(s), C::kRowsBytes + 2 * C::kNumbersBytes);

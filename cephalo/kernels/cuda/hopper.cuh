@@ -116,9 +116,12 @@ __device__ inline void box_store(const void* map, std::uint32_t from, const BoxP
       "r"(from), "r"(0), "r"(at.row), "r"(at.head), "r"(at.batch)
       : "memory");
 }
-// The boxes of this thread have been read: their shared memory may be written again.
+// The boxes of this thread have been read, but for those of the last kLeft commits: their shared
+// memory may be written again.
+template <int kLeft = 0>
 __device__ inline void stores_wait_read() {
-  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read %0;" ::"n"(kLeft)
+               : "memory");
 }
 // Plain bytes.
 __device__ inline void bytes_load(std::uint32_t to, const void* from, int bytes,
@@ -136,6 +139,12 @@ __device__ inline void bytes_add(float* to, std::uint32_t from, int bytes) {
       "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
       "r"(from), "r"(bytes)
       : "memory");
+}
+// Shared memory to global memory.
+__device__ inline void bytes_store(float* to, std::uint32_t from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
 }
 __device__ inline void stores_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");

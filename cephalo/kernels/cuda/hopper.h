@@ -116,7 +116,7 @@ struct HopperBackward {
   const float* share2;  // read by instances that look at pairs
   const float* delta;
   // [batch, num_heads, q_blocks, kDqBlock], of wide instances [batch, num_heads, q_blocks · q_rows,
-  // width]; 0 before the launch
+  // width]; 0 before the launch where any order will do, and of wide instances
   float* dq;
   unsigned* turns;      // [batch, num_heads, q_blocks], 0 before the launch
   unsigned* next_tile;  // 0 before the launch
@@ -136,6 +136,8 @@ struct BackwardBoxes {
   int width;  // of the kernel: the instance's, or more
 };
 BackwardBoxes backward_boxes(const Instance& instance);
+// By turns where the order matters, and where any other is not faster.
+bool adds_by_turns(const Instance& instance, bool any_order);
 int attend_backward_hopper(const Instance& instance, bool by_turns, const HopperBackward& args,
                            void* stream);
 
@@ -143,6 +145,7 @@ int attend_backward_hopper(const Instance& instance, bool by_turns, const Hopper
 // finite are listed.
 struct HopperQueryGradient {
   const float* from;      // HopperBackward::dq
+  const unsigned* turns;  // of blocks that were not cleared: 0 where nobody has added; or null
   std::int64_t row_head;  // of rows: how many each head has; 0: the order of accumulators
   Rows dq;
   unsigned* careful;

@@ -60,7 +60,7 @@ struct BackwardEntry {
   Instance instance;
   BackwardBoxes boxes;
   int (*by_turns)(const HopperBackward&, cudaStream_t);
-  int (*in_any_order)(const HopperBackward&, cudaStream_t);
+  int (*in_any_order)(const HopperBackward&, cudaStream_t);  // null: by turns is as fast
 };
 
 // Those that look at the same.
