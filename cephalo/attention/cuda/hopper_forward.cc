@@ -67,18 +67,21 @@ bool are_together(const BoundMask& mask) {
   return mask.has_documents() ? documents_are_together(mask) : device_documents_are_in_order(mask);
 }
 
+bool has_documents(const BoundMask& mask) {
+  return mask.has_documents() || has_device_documents(mask);
+}
+
 // What a mask and options ask for beside positions.
 LooksAt looks_at(const AttendProblem& p) {
   const bool has_parts = !p.mask.parts().empty();
-  const bool has_documents = p.mask.has_documents() || has_device_documents(p.mask);
   const bool slopes = has_slopes(p.mask), caps = p.options.softcap.has_value();
   const bool drops = p.options.dropout > 0.0;
   const int things = static_cast<int>(has_parts) + static_cast<int>(slopes) +
                      static_cast<int>(caps) + static_cast<int>(drops);
-  if (things == 0 && !has_documents) {
+  if (things == 0 && !has_documents(p.mask)) {
     return sees_all(p.mask) ? LooksAt::nothing : LooksAt::positions;
   }
-  if (things > 1 || (has_documents && !are_together(p.mask))) return LooksAt::pairs;
+  if (things > 1 || (has_documents(p.mask) && !are_together(p.mask))) return LooksAt::pairs;
   if (has_parts) return bias_of_pairs(p) ? LooksAt::bias : LooksAt::pairs;
   if (caps) return LooksAt::softcap;
   // Dropout's own kernels have the keys of all rounds among their arguments.
@@ -144,7 +147,10 @@ Instance instance_of(const AttendProblem& p) {
     const int parts = p.options.arithmetic == Arithmetic::bf16x3 ? 2 : 3;
     return {DType::bf16, width, width, parts, LooksAt::pairs};
   }
-  if (columns <= 128) return {p.q.dtype(), width, width, 1, looks_at(p)};
+  if (columns <= 128) {
+    // Of a smaller tile's queries fewer are of another document.
+    return {p.q.dtype(), width, width, 1, looks_at(p), has_documents(p.mask)};
+  }
   const bool is_narrow = p.q.dim(3) <= 192 && p.v.dim(3) <= 128;
   return {p.q.dtype(), is_narrow ? 192 : 256, is_narrow ? 128 : 256, 1, LooksAt::pairs};
 }

@@ -28,6 +28,7 @@ struct ForwardConsumer : ForwardStore<C> {
   using Base::Base;
   using Element = typename C::Element;
   using RowBits = typename Base::RowBits;
+  using CleanBlocks = typename Base::CleanBlocks;
   static constexpr int kWidth = C::kWidth, kVWidth = C::kVWidth, kKeys = C::kKeys;
   static constexpr int kParts = C::kParts, kPWords = kParts * kKeys / 4;
   // What a block adds to O, where there are several parts: the tensor cores round towards 0, which
@@ -115,6 +116,10 @@ struct ForwardConsumer : ForwardStore<C> {
     }
   }
 
+  __device__ static int key_of(const ForwardTile& tile, int j) {  // the first of block j
+    return tile.first_key + (tile.blocks - 1 - j) * kKeys;
+  }
+
   // Block i (counted over all tiles), with P of block i − 1; k_i and v_{i−1} have arrived.
   template <bool kMasked>
   __device__ void step(std::uint32_t (&P)[kPWords], int i, const ForwardTile& tile, int key,
@@ -143,7 +148,13 @@ struct ForwardConsumer : ForwardStore<C> {
       this->template finish_scores<kMasked>(i, tile, key, below);
       // Draws between exponentials leave no registers for scores that may be needed again.
       constexpr bool kLooksFirst = kMasked || C::kDropout;
-      raised = kLooksFirst ? this->masked_block(T, shrink) : this->clean_block(T, shrink, below);
+      if constexpr (kLooksFirst) {
+        raised = this->masked_block(T, shrink);
+      } else if (C::kWatches && this->watches_any()) {
+        raised = this->watched_block(T, shrink);
+      } else {
+        raised = this->clean_block(T, shrink, below);
+      }
       this->next_draws();
     }
     if constexpr (kPackedLate) {
@@ -166,15 +177,17 @@ struct ForwardConsumer : ForwardStore<C> {
     }
   }
 
-  // The tile's first block.
-  __device__ void start(std::uint32_t (&P)[kPWords], int i, const ForwardTile& tile, int key,
-                        bool masked) {
-    const int stage = i % C::kStages;
+  // The tile's first block; returns which of its blocks hide nothing. What rows see is asked for
+  // while scores are computed: it is far away in memory.
+  __device__ CleanBlocks start(std::uint32_t (&P)[kPWords], int i, const ForwardTile& tile) {
+    const int stage = i % C::kStages, key = key_of(tile, 0);
     wait_k(i);
     hopper::products_fence();
     scores(stage);
     [[maybe_unused]] Pairs pairs = pair_softmax(tile);
     if constexpr (C::kPairs) pairs.look(key);
+    this->begin_tile(tile);
+    const CleanBlocks clean = this->clean_blocks(tile);
     this->draw_first(tile, key);
     hopper::products_wait<0>();
     hopper::tie(S);
@@ -189,14 +202,16 @@ struct ForwardConsumer : ForwardStore<C> {
       if constexpr (C::kOneThing) {
         float below[2];
         this->template finish_scores<true>(i, tile, key, below);
-      } else if (masked) {
+      } else if (clean.begin > 0 || clean.end <= 0) {
         this->hide(tile, key);
       }
       this->first_block(P);
+      this->watch_nobody();
       this->next_draws();
     }
 #pragma unroll
     for (int e = 0; e < kVWidth / 2; ++e) O[e] = 0;
+    return clean;
   }
 
   // Keys behind a sequence's end are often memory that nobody has written: their rows of v become
@@ -216,32 +231,29 @@ struct ForwardConsumer : ForwardStore<C> {
   }
 
   __device__ void run_tile(const ForwardTile& tile, int used) {
-    const typename Base::CleanBlocks clean = this->clean_blocks(tile);
-    this->begin_tile(tile);
-    const int masked_end = min(clean.begin, tile.blocks);
-    const auto key_of = [&](int j) { return tile.first_key + (tile.blocks - 1 - j) * kKeys; };
     std::uint32_t P[kPWords];
-    start(P, used, tile, key_of(0), clean.begin > 0 || clean.end <= 0);
+    const CleanBlocks clean = start(P, used, tile);
+    const int masked_end = min(clean.begin, tile.blocks);
     if (tile.blocks > 1) wait_k(used + 1);
     wait_v(used);
     if (C::kSpans) {
       const int kv_len = shortened(a.rules[tile.batch * a.rule_stride].kv_len);
-      if (kv_len < min(key_of(0) + kKeys, a.kv_tokens)) {
-        clear_unwritten(used % C::kStages, key_of(0), kv_len);
+      if (kv_len < min(key_of(tile, 0) + kKeys, a.kv_tokens)) {
+        clear_unwritten(used % C::kStages, key_of(tile, 0), kv_len);
       }
     }
     int j = 1;
     for (; j < masked_end; ++j) {
-      step<true>(P, used + j, tile, key_of(j), j + 1 < tile.blocks);
+      step<true>(P, used + j, tile, key_of(tile, j), j + 1 < tile.blocks);
     }
     if constexpr (!C::kPairs) {
       for (; j < clean.end; ++j) {
-        step<false>(P, used + j, tile, C::kOneThing ? key_of(j) : 0, j + 1 < tile.blocks);
+        step<false>(P, used + j, tile, C::kOneThing ? key_of(tile, j) : 0, j + 1 < tile.blocks);
       }
     }
     if constexpr (C::kSpans && !C::kPairs) {  // a window hides on the left as well
       for (; j < tile.blocks; ++j) {
-        step<true>(P, used + j, tile, key_of(j), j + 1 < tile.blocks);
+        step<true>(P, used + j, tile, key_of(tile, j), j + 1 < tile.blocks);
       }
     }
     const int last = (used + tile.blocks - 1) % C::kStages;
@@ -259,7 +271,7 @@ struct ForwardConsumer : ForwardStore<C> {
     for (int round = 0;; ++round) {
       x = round % C::kQBuffers * C::kGroups + group;
       hopper::barrier_wait(sm.q_full(x), round / C::kQBuffers & 1);
-      const ForwardTile tile = get_tile(sm.tile(x));
+      const ForwardTile tile = get_tile_of_warp(sm.tile(x));
       if (tile.blocks < 1) break;
       run_tile(tile, used);
       used += tile.blocks;
@@ -287,6 +299,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
       hopper::barrier_init(sm.q_full(x), 1);
       hopper::barrier_init(sm.q_free(x), hopper::kGroupArrivals);
     }
+    hopper::barrier_init(sm.plan_full(), 1);
+    hopper::barrier_init(sm.plan_free(), 1);
     hopper::fence_barrier_init();
   }
   __syncthreads();
@@ -295,6 +309,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (role == 0) {
     hopper::registers_down<C::kProducerRegisters>();
     if (threadIdx.x == 0) ForwardProducer<C>{a, sm}.run();
+    if (threadIdx.x == 32) plan_tiles<C>(a, sm);
   } else {
     hopper::registers_up<C::kConsumerRegisters>();
     ForwardConsumer<C>(a, sm, role).run();

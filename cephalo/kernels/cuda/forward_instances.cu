@@ -4,14 +4,22 @@
 namespace cephalo::kernels::cuda {
 namespace {
 
-template <DType kDType, int kWidth, LooksAt kLooksAt>
+// For documents alibi has kernels of their own: some have no slopes, and tiles of 64 columns are
+// smaller.
+template <DType kDType, int kWidth, LooksAt kLooksAt, bool kHasDocuments>
 constexpr ForwardEntry entry() {
-  using C = ForwardConfig<typename ElementOf<kDType>::Type, kWidth, kLooksAt>;
-  return {{kDType, kWidth, kWidth, 1, kLooksAt}, {64, C::kKeys}, launch_forward<C>};
+  using Element = typename ElementOf<kDType>::Type;
+  using C = ForwardConfig<Element, kWidth, kLooksAt, kWidth, 1,
+                          kHasDocuments && kLooksAt == LooksAt::alibi>;
+  return {{kDType, kWidth, kWidth, 1, kLooksAt, kHasDocuments}, {64, C::kKeys}, launch_forward<C>};
 }
-#define CEPHALO_ENTRY(TYPE, WIDTH, LOOKS_AT) entry<DType::TYPE, WIDTH, LooksAt::LOOKS_AT>(),
-constexpr ForwardEntry kEntries[] = {CEPHALO_HOPPER_INSTANCES(CEPHALO_ENTRY, CEPHALO_LOOKS_AT)};
+#define CEPHALO_ENTRY(TYPE, WIDTH, LOOKS_AT) entry<DType::TYPE, WIDTH, LooksAt::LOOKS_AT, false>(),
+#define CEPHALO_DOCUMENTS(TYPE, WIDTH, LOOKS_AT) \
+  entry<DType::TYPE, WIDTH, LooksAt::LOOKS_AT, true>(),
+constexpr ForwardEntry kEntries[] = {CEPHALO_HOPPER_INSTANCES(
+    CEPHALO_ENTRY, CEPHALO_LOOKS_AT) CEPHALO_HOPPER_INSTANCES(CEPHALO_DOCUMENTS, CEPHALO_LOOKS_AT)};
 #undef CEPHALO_ENTRY
+#undef CEPHALO_DOCUMENTS
 
 }  // namespace
 

@@ -14,14 +14,18 @@ namespace cephalo::kernels::cuda {
 struct ForwardTuning {
   int groups, keys, stages, hand_off, consumer_registers, producer_registers;
 };
-constexpr ForwardTuning forward_tuning(int width, LooksAt looks_at) {
+constexpr bool is_plain(LooksAt looks_at) {
+  return looks_at == LooksAt::nothing || looks_at == LooksAt::positions;
+}
+constexpr ForwardTuning forward_tuning(int width, LooksAt looks_at, bool has_documents) {
   // A look at pairs needs registers: blocks of 64 keys, whose 32 scores of a thread have a bit each
   // in one word.
   if (looks_at == LooksAt::pairs) return {2, 64, 4, 2, 232, 40};
   if (width == 128) {
-    const bool needs_few = looks_at == LooksAt::nothing || looks_at == LooksAt::positions;
+    const bool needs_few = is_plain(looks_at);
     return {2, 128, 2, 7, needs_few ? 240 : 232, needs_few ? 24 : 40};
   }
+  if (has_documents) return {2, 128, 4, 4, 232, 40};
   if (looks_at == LooksAt::bias) return {2, 128, 3, 2, 232, 40};
   if (looks_at == LooksAt::dropout) return {3, 64, 4, 2, 160, 32};  // draws need registers
   return {3, 96, 4, 2, 160, 32};
@@ -34,19 +38,24 @@ constexpr ForwardTuning wide_forward_tuning(int v_width, int parts) {
 }
 
 template <typename Element_, int kColumns, LooksAt kLooksAt, int kVColumns = kColumns,
-          int kPartCount = 1>
+          int kPartCount = 1, bool kHasDocuments = false>
 struct ForwardConfig : Looks<kLooksAt> {
   using Element = Element_;
   using Look = Looks<kLooksAt>;
   static constexpr bool kIsWide = kColumns > 128 || kPartCount > 1;
-  static constexpr ForwardTuning kTuning =
-      kIsWide ? wide_forward_tuning(kVColumns, kPartCount) : forward_tuning(kColumns, kLooksAt);
+  static constexpr ForwardTuning kTuning = kIsWide
+                                               ? wide_forward_tuning(kVColumns, kPartCount)
+                                               : forward_tuning(kColumns, kLooksAt, kHasDocuments);
   // Columns of q and k, and of v and context; a row holds as many of each part.
   static constexpr int kWidth = kColumns, kVWidth = kVColumns, kParts = kPartCount;
   static constexpr int kKeys = kTuning.keys, kStages = kTuning.stages;
   static constexpr int kGroups = kTuning.groups, kHandOff = kTuning.hand_off;
   static constexpr int kConsumerRegisters = kTuning.consumer_registers,
                        kProducerRegisters = kTuning.producer_registers;
+  // Documents without alibi take its kernel, too.
+  static constexpr bool kMayLackSlopes = kHasDocuments;
+  // Are rows watched whose sums have run away? Of 64 columns kernels that did were slower.
+  static constexpr bool kWatches = is_plain(kLooksAt) && kColumns == 128;
   static constexpr int kRows = 64 * kGroups, kThreads = 128 * (kGroups + 1);
   // One warpgroup's q; one stage of k or v; one warpgroup's bias.
   static constexpr int kQBytes = 64 * kWidth * kParts * 2;
@@ -61,6 +70,7 @@ struct ForwardConfig : Looks<kLooksAt> {
   static constexpr int kBiasAt = kKAt + kKvAll;
   static constexpr int kBarriersAt = kBiasAt + kBiasAll;
   static constexpr int kSharedBytes = kBarriersAt + 352 + 32 * kQBuffers * kGroups;
+  static_assert(kSharedBytes <= 232448 && kStages <= 4 && kQBuffers * kGroups <= 8);
 };
 
 // q [kQBuffers][kGroups][parts][width/64][64][64], k and v [kStages][parts][width/64][kKeys][64],
@@ -81,6 +91,10 @@ struct ForwardShared {
   __device__ std::uint32_t v_free(int s) const { return base + C::kBarriersAt + 96 + 8 * s; }
   __device__ std::uint32_t q_full(int x) const { return base + C::kBarriersAt + 128 + 8 * x; }
   __device__ std::uint32_t q_free(int x) const { return base + C::kBarriersAt + 192 + 8 * x; }
+  // The tile that comes next, once somebody knows it.
+  __device__ std::uint32_t plan_full() const { return base + C::kBarriersAt + 256; }
+  __device__ std::uint32_t plan_free() const { return base + C::kBarriersAt + 264; }
+  __device__ std::uint32_t plan() const { return base + C::kBarriersAt + 288; }
   __device__ std::uint32_t bias_full(int s) const { return base + C::kBarriersAt + 320 + 8 * s; }
   __device__ std::uint32_t bias_free(int s) const { return base + C::kBarriersAt + 336 + 8 * s; }
   // The ForwardTile whose q is in the buffer.
@@ -98,8 +112,12 @@ __device__ inline void put_tile(std::uint32_t at, const ForwardTile& tile) {
   hopper::put_shared(at + 12, tile.first_key);
   hopper::put_shared(at + 16, tile.blocks);
 }
-// The same for a whole warp.
 __device__ inline ForwardTile get_tile(std::uint32_t at) {
+  const auto get = [&](int n) { return hopper::get_shared(at + 4 * n); };
+  return {get(0), get(1), get(2), get(3), get(4)};
+}
+// The same for a whole warp.
+__device__ inline ForwardTile get_tile_of_warp(std::uint32_t at) {
   const auto get = [&](int n) { return __shfl_sync(~0u, hopper::get_shared(at + 4 * n), 0); };
   return {get(0), get(1), get(2), get(3), get(4)};
 }

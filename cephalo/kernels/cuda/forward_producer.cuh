@@ -1,9 +1,26 @@
-// The producer of the forward pass: one thread that keeps the copy engine busy.
+// The producers of the forward pass: a thread that finds out which tile comes next, and one that
+// keeps the copy engine busy. Rules and documents are far away in memory: who asks for them cannot
+// load meanwhile.
 #pragma once
 
 #include "cephalo/kernels/cuda/forward_plan.cuh"
 
 namespace cephalo::kernels::cuda {
+
+// The next tile is asked for when this one's loads begin, and not earlier: who is slow takes fewer.
+template <typename C>
+__device__ inline void plan_tiles(const HopperForward& a, const ForwardShared<C>& sm) {
+  const int tiles = tile_count<C>(a);
+  int t = static_cast<int>(blockIdx.x);
+  for (int round = 0;; ++round) {
+    const ForwardTile tile = t < tiles ? tile_at<C>(a, t) : ForwardTile{};
+    put_tile(sm.plan(), tile);
+    hopper::barrier_arrive(sm.plan_full());
+    if (tile.blocks < 1) return;
+    hopper::barrier_wait(sm.plan_free(), round & 1);
+    t = static_cast<int>(gridDim.x + atomicAdd(a.next_tile, 1u));
+  }
+}
 
 template <typename C>
 struct ForwardProducer {
@@ -56,11 +73,11 @@ struct ForwardProducer {
     }
   }
   __device__ void run() {
-    const int tiles = tile_count<C>(a);
-    int t = static_cast<int>(blockIdx.x);
-    for (int round = 0; t < tiles; ++round) {
-      const int next = static_cast<int>(gridDim.x + atomicAdd(a.next_tile, 1u));
-      const ForwardTile tile = tile_at<C>(a, t);
+    for (int round = 0;; ++round) {
+      hopper::barrier_wait(sm.plan_full(), round & 1);
+      const ForwardTile tile = get_tile(sm.plan());
+      hopper::barrier_arrive(sm.plan_free());
+      if (tile.blocks < 1) return load_q(tile, round);
       load_k(tile, 0);
       load_q(tile, round);
       for (int j = 0; j < tile.blocks; ++j) {
@@ -68,8 +85,6 @@ struct ForwardProducer {
         load_v(tile, j);
       }
       loaded += tile.blocks;
-      t = next;
-      if (t >= tiles) load_q({}, round + 1);
     }
   }
 };

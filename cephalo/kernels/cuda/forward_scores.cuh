@@ -80,8 +80,16 @@ struct ForwardScores : ForwardRows<C> {
   __device__ void finish_scores(int i, const ForwardTile& tile, int key, float (&below)[2]) {
     if constexpr (C::kBias) add_bias(i % C::kBiasStages);
     if constexpr (C::kSoftcap) cap();
-    if constexpr (C::kAlibi && kMasked) add_slopes(tile, key);
-    if constexpr (C::kAlibi && !kMasked) add_slopes_from_first(tile, key, below);
+    if constexpr (C::kAlibi) {
+      below[0] = below[1] = 0;
+      if (!C::kMayLackSlopes || rows.slope != 0.0F) {
+        if constexpr (kMasked) {
+          add_slopes(tile, key);
+        } else {
+          add_slopes_from_first(tile, key, below);
+        }
+      }
+    }
     if constexpr (kMasked) this->hide(tile, key);
   }
 };

@@ -18,10 +18,14 @@ template <>
 struct ForwardLimits<hopper::Bf16> {
   // Of a sum; of m below a score, and of m above it when it is raised, in powers of two.
   static constexpr float kHigh = 0x1p60F, kBehind = 16.0F, kAhead = 30.0F;
+  // Of m below a score in rows that are watched; 32 scores no higher than kHarmless cannot reach
+  // kHigh.
+  static constexpr float kFarBehind = 50.0F, kHarmless = 54.0F;
 };
 template <>
 struct ForwardLimits<hopper::F16> {
   static constexpr float kHigh = 0x1p14F, kBehind = 12.0F, kAhead = 0.0F;
+  static constexpr float kFarBehind = 12.0F, kHarmless = 8.0F;
 };
 
 template <typename C>
@@ -105,14 +109,20 @@ struct ForwardSoftmax : ForwardScores<C> {
 #pragma unroll
     for (int i = 0; i < kVWidth / 2; ++i) O[i] *= shrink[i / 2 % 2];
   }
-  __device__ RowBits rows_behind() const {  // their maximum is too far below S
+  // By how much this thread's scores lie above the maximum.
+  __device__ void rise(float (&above)[2]) const {
     float top[2] = {-CUDART_INF_F, -CUDART_INF_F};
 #pragma unroll
     for (int i = 0; i < kKeys / 4; ++i) {
       top[i % 2] = fmaxf(top[i % 2], fmaxf(S[2 * i], S[2 * i + 1]));
     }
-    return rows_where(this->above(top[0], m[0]) > Limits::kBehind,
-                      this->above(top[1], m[1]) > Limits::kBehind);
+    above[0] = this->above(top[0], m[0]);
+    above[1] = this->above(top[1], m[1]);
+  }
+  __device__ RowBits rows_behind() const {  // their maximum is too far below S
+    float above[2];
+    rise(above);
+    return rows_where(above[0] > Limits::kBehind, above[1] > Limits::kBehind);
   }
 
   __device__ std::uint32_t packed(int i, float low, float high) const {
@@ -190,7 +200,7 @@ struct ForwardSoftmax : ForwardScores<C> {
     float block[2];
     const auto take = [&](const float(&level)[2]) {
       exponentials(level, P, block);
-      return rows_where(!(block[0] < Limits::kHigh), !(block[1] < Limits::kHigh));
+      return run_away(block);
     };
     const auto take_again = [&](const RowBits& raised, const float(&level)[2]) {
       if (raised.bits[0] != 0) exponentials(0, level, P, block[0]);
@@ -207,10 +217,72 @@ struct ForwardSoftmax : ForwardScores<C> {
     } else {
       raised = take(m);
       if (raised.any()) {
+        if (C::kWatches) {
+          watch(raised);
+          set_any(__any_sync(~0u, watches_own()));
+        }
         raise_maximum(raised, Limits::kAhead, shrink);
         take_again(raised, m);
       }
     }
+    add_to_sums(block, raised, shrink);
+    return raised;
+  }
+
+  // Where scores climb along the keys every block would be taken twice. So a row whose sum has run
+  // away is watched from then on: its maximum is looked for first. What the others of its warp do
+  // is what they would have done without it.
+  static_assert(!C::kWatches || kKeys / 4 <= 32, "kHarmless is for no more scores of a row");
+  unsigned watched;  // bits 0 and 1: the thread's rows; 2: any of the warp
+  __device__ void watch_nobody() {
+    watched = 0;
+  }
+  __device__ bool is_watched(int r) const {
+    return (watched >> r & 1U) != 0;
+  }
+  __device__ bool watches_own() const {
+    return (watched & 3U) != 0;
+  }
+  __device__ bool watches_any() const {
+    return (watched & 4U) != 0;
+  }
+  __device__ void set_any(bool any) {
+    watched = (watched & 3U) | (any ? 4U : 0U);
+  }
+  // A NaN does not run anywhere: who sees it is listed at the end.
+  static __device__ RowBits run_away(const float (&block)[2]) {
+    return rows_where(block[0] >= Limits::kHigh, block[1] >= Limits::kHigh);
+  }
+  // Before their maximum is raised. A row's first visible block is no climb.
+  __device__ void watch(const RowBits& rows) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) watched |= (rows.of(r, lane) && m[r] != kLowest ? 1U : 0U) << r;
+  }
+  // Those that are not watched yet, but whose sums will run away.
+  __device__ RowBits watch_others(const float (&above)[2]) {
+    const bool near[2] = {!is_watched(0) && above[0] > Limits::kHarmless,
+                          !is_watched(1) && above[1] > Limits::kHarmless};
+    if (!__any_sync(~0u, near[0] || near[1])) return {};
+    float block[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < kKeys / 4; ++i) {
+      block[i % 2] += hopper::exp2_approx(this->above(S[2 * i], m[i % 2]));
+      block[i % 2] += hopper::exp2_approx(this->above(S[2 * i + 1], m[i % 2]));
+    }
+    const RowBits found = rows_where(!is_watched(0) && block[0] >= Limits::kHigh,
+                                     !is_watched(1) && block[1] >= Limits::kHigh);
+    watch(found);
+    return found;
+  }
+  __device__ RowBits watched_block(std::uint32_t (&P)[kKeys / 4], float (&shrink)[2]) {
+    float above[2], block[2];
+    rise(above);
+    const RowBits found = watch_others(above);
+    RowBits raised = rows_where(is_watched(0) && above[0] > Limits::kFarBehind,
+                                is_watched(1) && above[1] > Limits::kFarBehind);
+    raised = {{raised.bits[0] | found.bits[0], raised.bits[1] | found.bits[1]}};
+    if (raised.any()) raise_maximum(raised, Limits::kAhead, shrink);
+    exponentials(m, P, block);
     add_to_sums(block, raised, shrink);
     return raised;
   }

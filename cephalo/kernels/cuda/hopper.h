@@ -34,6 +34,7 @@ struct Instance {
   int width, v_width;
   int parts;
   LooksAt looks_at;
+  bool has_documents = false;  // forward: a kernel for them, where there is one
   bool is_wide() const { return parts > 1 || width > 128; }
 };
 

@@ -99,11 +99,14 @@ const Entry* find_instance(const Instance& wanted) {
     CEPHALO_HOPPER_LOOKS(CEPHALO_CASE)
 #undef CEPHALO_CASE
   }
+  const Entry* best = nullptr;  // few have one for documents
   for (int n = 0; n < found.count; ++n) {
     const Instance& each = found.data[n].instance;
-    if (each.dtype == wanted.dtype && each.width == wanted.width) return found.data + n;
+    if (each.dtype != wanted.dtype || each.width != wanted.width) continue;
+    if (each.has_documents == wanted.has_documents) return found.data + n;
+    if (!each.has_documents) best = found.data + n;
   }
-  return nullptr;
+  return best;
 }
 
 }  // namespace cephalo::kernels::cuda

@@ -1,0 +1,104 @@
+// Tiles of the forward pass on Hopper: a block of the grid takes several, which one of its threads
+// finds ahead. A row whose exponentials run away is followed, and no other row feels it.
+#include <gtest/gtest.h>
+
+#include "cephalo/core/format.h"
+#include "tests/attention/cuda/pass.h"
+
+namespace cephalo {
+namespace {
+
+using namespace testing;  // NOLINT: passes and their numbers are what this is about
+
+struct Attended {
+  Tensor context, lse;
+};
+Attended attended(const Pass& pass, Engine engine, const Mask& mask) {
+  const AttendOptions options{.return_lse = true, .engine = engine};
+  const AttendResult r = attend(there(pass.q), there(pass.k), there(pass.v), mask, options);
+  return {back(r.context), back(r.lse)};
+}
+
+// Hundreds of tiles, of few queries and of many.
+TEST_F(HopperTest, tiles_that_follow_each_other_agree_with_cuda_simple) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const dim_t width : {64, 128}) {
+      for (const Pass::Sizes& s :
+           {Pass::Sizes{2, 80, 40, 150, 264, width}, Pass::Sizes{2, 12, 6, 2100, 395, width}}) {
+        const Pass pass(s, dtype);
+        for (const Mask& mask : {Mask(), causal(), window(70, 0), lengths({s.kv_tokens, 130}),
+                                 lengths({s.kv_tokens, 130}, {s.q_tokens, 90}) & causal()}) {
+          SCOPED_TRACE(format_text("{} width {} tokens {}/{} {}", name(dtype), width, s.q_tokens,
+                                   s.kv_tokens, mask.to_string()));
+          const Attended expected = attended(pass, Engine::cuda_simple, mask);
+          const Attended ours = attended(pass, Engine::cuda, mask);
+          EXPECT_LE(relative_difference(ours.context, expected.context),
+                    dtype == DType::bf16 ? 8e-3 : 2e-3);
+          EXPECT_LE(relative_difference(ours.lse, expected.lse), 1e-5);
+          const Attended again = attended(pass, Engine::cuda, mask);
+          ASSERT_TRUE(same_bits(again.context, ours.context) && same_bits(again.lse, ours.lse));
+        }
+      }
+    }
+  }
+}
+
+constexpr dim_t kKeys = 1100;
+bool is_loud(dim_t i) {
+  return i % 45 == 7;
+}
+// Keys grow towards the first, which comes last; loud queries are large.
+Pass climbing_pass(dim_t q_tokens, dim_t width, DType dtype, bool has_loud) {
+  Pass pass({1, 2, 2, q_tokens, kKeys, width}, dtype);
+  for (dim_t h = 0; h < 2; ++h) {
+    for (dim_t j = 0; j < kKeys; ++j) {
+      const double size = 0.1 + 0.002 * static_cast<double>(kKeys - j);
+      for (dim_t d = 0; d < width; ++d) {
+        pass.k.set({0, h, j, d}, size * std::abs(pass.k.at({0, h, j, d})));
+      }
+    }
+    for (dim_t i = 0; i < q_tokens; ++i) {
+      // Quiet ones differ: some raise their maximum in blocks that look for it, others never do.
+      const double size = is_loud(i) && has_loud ? 40.0 : 0.02 * static_cast<double>(1 + i % 50);
+      for (dim_t d = 0; d < width; ++d) {
+        pass.q.set({0, h, i, d}, size * std::abs(pass.q.at({0, h, i, d})));
+      }
+    }
+  }
+  return pass;
+}
+
+TEST_F(HopperTest, a_row_whose_sums_run_away_changes_no_bit_of_another) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    for (const dim_t width : {64, 128}) {
+      for (const dim_t q_tokens : {300, 2100}) {
+        const Pass loud = climbing_pass(q_tokens, width, dtype, true);
+        const Pass quiet = climbing_pass(q_tokens, width, dtype, false);
+        // Of the third, rows at the beginning of a tile see nothing of the block that comes first.
+        for (const Mask& mask : {Mask(), causal(), causal() & positions(Align::top_left, 127)}) {
+          SCOPED_TRACE(format_text("{} width {} queries {} {}", name(dtype), width, q_tokens,
+                                   mask.to_string()));
+          const Attended ours = attended(loud, Engine::cuda, mask);
+          const Attended without = attended(quiet, Engine::cuda, mask);
+          const Attended expected = attended(loud, Engine::cuda_simple, mask);
+          EXPECT_LE(relative_difference(ours.context, expected.context), 8e-3);
+          EXPECT_LE(relative_difference(ours.lse, expected.lse), 1e-5);
+          for (dim_t h = 0; h < 2; ++h) {
+            for (dim_t i = 0; i < q_tokens; ++i) {
+              if (is_loud(i)) continue;
+              ASSERT_TRUE(same_bits(ours.context[0][h].slice(0, i, i + 1),
+                                    without.context[0][h].slice(0, i, i + 1)))
+                  << i;
+              ASSERT_TRUE(same_bits(ours.lse[0][h].slice(0, i, i + 1),
+                                    without.lse[0][h].slice(0, i, i + 1)))
+                  << i;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cephalo
