@@ -184,6 +184,10 @@ Layout import_array(nb::handle source, Kind kind, const Who& who, const Taken& t
   if (kind == Kind::numpy) refuse_masked_array(source, who);
   if (kind == Kind::torch) {
     refuse_tensor_state(source, who);
+    const auto seen = !kToWrite && taken.for_call ? look_on_gpu(source) : std::nullopt;
+    if (seen) {
+      return layout_of(*seen, source, who, dtype_of(seen->dtype, taken.unsigned_too), taken.on_gpu);
+    }
     memory.tensor = import_by_exchange(source);
     if (memory.tensor != nullptr) {
       if (kToWrite && memory.tensor->is_read_only()) refuse_read_only(who);
@@ -303,6 +307,10 @@ ArrayIn ArrayIn::mask(nb::handle array, const char* function) {
 
 ArrayIn ArrayIn::anywhere(nb::handle array, const char* function, const char* name) {
   return {array, Who(function, name), {.on_gpu = true}};
+}
+
+ArrayIn ArrayIn::argument(nb::handle array, const char* function, const char* name) {
+  return {array, Who(function, name), {.on_gpu = true, .for_call = true}};
 }
 
 ArrayIn::ArrayIn(nb::handle array, const Who& who, const Taken& taken)

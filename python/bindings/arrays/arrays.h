@@ -35,9 +35,9 @@ struct Memory {
   std::shared_ptr<ManagedTensor> tensor;
 };
 
-// What is taken besides the usual: unsigned integers, memory of a GPU.
+// What is taken besides the usual: unsigned integers, memory of a GPU, for one call alone.
 struct Taken {
-  bool unsigned_too = false, on_gpu = false;
+  bool unsigned_too = false, on_gpu = false, for_call = false;
 };
 
 // An argument that is an array, looked at where it lies: DLPack, else the buffer protocol. It keeps
@@ -52,6 +52,10 @@ class ArrayIn {
   // PyTorch's, CuPy's and JAX's may be on a GPU that this build computes on; the others' are
   // refused there.
   static ArrayIn anywhere(nb::handle array, const char* function, const char* name);
+  // The same for one call, during which the caller holds the array. Of tensors on a GPU it takes
+  // less time: they are looked at alone. Nobody needs more, since memory there that is given back
+  // during the call goes to whoever is next in the stream.
+  static ArrayIn argument(nb::handle array, const char* function, const char* name);
 
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }  // NOLINT: it stands for what it looks at

@@ -19,7 +19,7 @@ struct ExchangeTable {
                   void (*fail)(void* message, const char* kind, const char* what));
   int (*from_python)(void* object, ManagedTensor** out);
   int (*to_python)(ManagedTensor* tensor, void** object);
-  void* borrow_from_python;
+  int (*look_from_python)(void* object, nb::dlpack::dltensor* out);
   int (*current_stream)(std::int32_t device_type, std::int32_t device_id, void** stream);
 };
 
@@ -28,6 +28,11 @@ constexpr std::uint32_t kMinor = 1;
 
 // Tables live as long as the process, says DLPack.
 std::atomic<const ExchangeTable*> last_seen{nullptr};
+std::atomic<bool> knows_gpus{false};
+
+bool is_on_gpu(const nb::dlpack::dltensor& tensor) {
+  return tensor.device.device_type == nb::device::cuda::value;
+}
 
 const ExchangeTable* find_table(nb::handle type) {
   const nb::object capsule = nb::getattr(type, "__dlpack_c_exchange_api__", nb::none());
@@ -70,7 +75,21 @@ std::shared_ptr<ManagedTensor> import_by_exchange(nb::handle tensor) {
     return nullptr;
   }
   last_seen = table;
+  if (is_on_gpu(managed->tensor)) knows_gpus = true;
   return {managed, LetGo()};
+}
+
+std::optional<nb::dlpack::dltensor> look_on_gpu(nb::handle tensor) {
+  if (!knows_gpus.load(std::memory_order_relaxed)) return std::nullopt;
+  const ExchangeTable* table = table_of(tensor.type());
+  if (table == nullptr || table->look_from_python == nullptr) return std::nullopt;
+  nb::dlpack::dltensor found;
+  if (table->look_from_python(tensor.ptr(), &found) != 0) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  last_seen = table;
+  return is_on_gpu(found) ? std::optional(found) : std::nullopt;
 }
 
 int dlpack_device(Device device) {

@@ -33,6 +33,10 @@ using OwnedTensor = std::unique_ptr<ManagedTensor, LetGo>;
 // The tensor, for as long as somebody holds it; null when its type has no such table or refuses.
 std::shared_ptr<ManagedTensor> import_by_exchange(nanobind::handle tensor);
 
+// What a tensor on a GPU is now, without taking part in its memory; nothing for others, and until a
+// first one was imported, so that those of the host are not asked twice.
+std::optional<nanobind::dlpack::dltensor> look_on_gpu(nanobind::handle tensor);
+
 // The stream that tensors of the kind that came in last are computed on; nothing when none did.
 std::optional<void*> stream_by_exchange(Device device);
 

@@ -177,7 +177,7 @@ void refuse_tensor_state(nb::handle tensor, const Who& who) {
   refuse_subclass(tensor, *torch, who);
   refuse_tangent(tensor, *torch, who);
   if (attribute(tensor, requires_grad).is(Py_True)) {
-    if (nb::cast<bool>(imported("torch").attr("is_grad_enabled")())) {
+    if (nb::cast<bool>(torch->is_grad_enabled())) {
       fail_type(
           format_text("{} requires grad, and no gradient would come back: pass its detach(), "
                       "or call under torch.no_grad()",

@@ -17,10 +17,11 @@ std::unique_ptr<TorchNames> look_up() {
   const nb::object torch = imported("torch"), forward_ad = imported("torch.autograd.forward_ad");
   if (!torch.is_valid() || !forward_ad.is_valid() || !nb::hasattr(torch, "nn")) return nullptr;
   const nb::object parameter = nb::getattr(torch.attr("nn"), "Parameter", nb::none());
-  if (parameter.is_none()) return nullptr;
-  return std::make_unique<TorchNames>(TorchNames{nb::object(torch.attr("Tensor")).release(),
-                                                 nb::object(parameter).release(),
-                                                 nb::object(forward_ad).release()});
+  const nb::object grad_mode = nb::getattr(torch, "is_grad_enabled", nb::none());
+  if (parameter.is_none() || grad_mode.is_none()) return nullptr;
+  return std::make_unique<TorchNames>(
+      TorchNames{nb::object(torch.attr("Tensor")).release(), nb::object(parameter).release(),
+                 nb::object(forward_ad).release(), nb::object(grad_mode).release()});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace cephalo::python {
 struct TorchNames {
   nanobind::handle tensor, parameter;  // the classes
   nanobind::handle forward_ad;         // the module
+  nanobind::handle is_grad_enabled;    // the function
 };
 
 // Null until somebody has imported PyTorch, and of those that are known already, until somebody has

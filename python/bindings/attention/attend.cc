@@ -9,6 +9,7 @@
 #include "bindings/bindings.h"
 #include "cephalo/core/allocator.h"
 #include "cephalo/core/format.h"
+#include "cephalo/core/views.h"
 
 namespace cephalo::python {
 namespace {
@@ -23,8 +24,8 @@ class KeysAndValues {
       return;
     }
     if (!v) throw nb::type_error("attend: v is missing");
-    k_ = ArrayIn::anywhere(k, "attend", "k");
-    v_ = ArrayIn::anywhere(*v, "attend", "v");
+    k_ = ArrayIn::argument(k, "attend", "k");
+    v_ = ArrayIn::argument(*v, "attend", "v");
   }
 
   // v's, unless a cache holds it
@@ -97,31 +98,77 @@ nb::object as_python(AttendResult&& result, const AttendOptions& options, Kind k
       to_python_or_none(std::move(result.scores), kind, scores));
 }
 
-// On a GPU, in memory for the results that fits the caller's library; lse: none unless wanted.
+// On a GPU, into the caller's memory or some that fits its library; lse: none unless wanted.
 nb::object attend_on_gpu(const ArrayIn& q, const KeysAndValues& kv, const Mask& mask,
-                         const AttendOptions& options, const WorkStream& stream) {
+                         const AttendOptions& options, const WorkStream& stream,
+                         const std::optional<AnyArray>& out) {
   const UseStream use(options.stream);
   const Shape rows = lse_shape(q);
-  const DType wide = compute_type(q.view().dtype());
-  Shape shape = rows;
-  shape.push_back(kv.values()->dim(-1));
-  ResultMemory context(q, shape, q.view().dtype());
-  std::optional<ResultMemory> lse;
-  if (options.return_lse) lse.emplace(q, rows, wide);
+  std::optional<ArrayOut> given;
+  std::optional<ResultMemory> context, lse;
+  if (out) {
+    given.emplace(*out, "attend", "out", Taken{.on_gpu = true});
+  } else {
+    Shape shape = rows;
+    shape.push_back(kv.values()->dim(-1));
+    context.emplace(q, shape, q.view().dtype());
+  }
+  if (options.return_lse) lse.emplace(q, rows, compute_type(q.view().dtype()));
   {
     const WithoutGil released;
-    kv.attend_into({context.view(), lse ? lse->view() : MutableTensorView()}, q, mask, options);
+    kv.attend_into({out ? given->view() : context->view(), lse ? lse->view() : MutableTensorView()},
+                   q, mask, options);
     stream.finish();
   }
-  if (!lse) return std::move(context).to_python();
-  return ResultType("AttendResult")(std::move(context).to_python(), std::move(*lse).to_python(),
-                                    nb::none(), nb::none());
+  nb::object result = out ? nb::object(*out) : nb::object(std::move(*context).to_python());
+  if (!lse) return result;
+  return ResultType("AttendResult")(std::move(result), std::move(*lse).to_python(), nb::none(),
+                                    nb::none());
 }
 
 // Is it a call whose results' sizes are known ahead, on a GPU?
 bool fits_gpu_call(const TensorView& q, const KeysAndValues& kv, const AttendOptions& options) {
   return !q.device().is_host() && q.rank() >= 2 && kv.values() != nullptr &&
          kv.values()->rank() == q.rank() && !wants_matrix(options);
+}
+
+// [tokens, heads, dim] as [heads, tokens, dim]
+TensorView heads_first(const TensorView& t) {
+  return permute(t, {1, 0, 2});
+}
+
+// Sequences packed one after another on a GPU: q [q_total, num_heads, head_dim], k and v likewise;
+// ends: int32 or int64 [sequences + 1] there -> context [q_total, num_heads, v_dim]. One call,
+// since views and masks made in Python take longer than all the rest.
+AnyArray attend_packed(const AnyArray& q, const AnyArray& k, const AnyArray& v,
+                       const AnyArray& mask, const AnyArray& q_ends, const AnyArray& kv_ends,
+                       std::optional<double> scale, std::optional<double> softcap) {
+  AttendOptions options = attend_options(scale, softcap, 0.0, 0, std::nullopt);
+  const ArrayIn queries = ArrayIn::argument(q, "attend", "q");
+  const ArrayIn keys = ArrayIn::argument(k, "attend", "k");
+  const ArrayIn values = ArrayIn::argument(v, "attend", "v");
+  const ArrayIn q_ends_in = ArrayIn::argument(q_ends, "attend", "cu_seqlens");
+  const ArrayIn kv_ends_in = ArrayIn::argument(kv_ends, "attend", "cu_seqlens_k");
+  for (const ArrayIn* each : {&queries, &keys, &values}) {
+    if (each->view().rank() != 3) throw nb::value_error("attend: packed tensors have rank 3");
+  }
+  const WorkStream stream(queries);
+  options.stream = stream.stream();
+  const UseStream use(options.stream);
+  const TensorView& of_q = queries.view();
+  ResultMemory context(queries, {of_q.dim(0), of_q.dim(1), values.view().dim(2)}, of_q.dtype());
+  const MutableTensorView& out = context.view();
+  const MutableTensorView out_by_heads(
+      out.mutable_data(), out.dtype(), {out.dim(1), out.dim(0), out.dim(2)},
+      {out.strides()[1], out.strides()[0], out.strides()[2]}, out.device());
+  const Mask parts = mask_of(mask, "attend") & packed_sequences(q_ends_in, kv_ends_in);
+  {
+    const WithoutGil released;
+    attend_into({out_by_heads}, heads_first(queries), heads_first(keys), heads_first(values), parts,
+                options);
+    stream.finish();
+  }
+  return std::move(context).to_python();
 }
 
 AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional<AnyArray>& v,
@@ -139,15 +186,15 @@ AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional
   options.engine = engine_of(engine, "attend");
   options.require = required_engine(require, "attend");
   options.arithmetic = arithmetic_of(arithmetic, "attend");
-  const ArrayIn queries = ArrayIn::anywhere(q, "attend", "q");
+  const ArrayIn queries = ArrayIn::argument(q, "attend", "q");
   const KeysAndValues kv(k, v);
   const DeviceSeed seed_there(device_seed, "attend");
   options.device_seed = seed_there.address();
   const WorkStream stream(queries);
   options.stream = stream.stream();
   const Mask& parts = mask_of(mask, "attend");
-  if (!out && fits_gpu_call(queries, kv, options)) {
-    return nb::borrow<AnyArray>(attend_on_gpu(queries, kv, parts, options, stream));
+  if (fits_gpu_call(queries, kv, options)) {
+    return nb::borrow<AnyArray>(attend_on_gpu(queries, kv, parts, options, stream, out));
   }
   if (!out) {
     AttendResult result = compute(queries, kv, parts, options);
@@ -166,7 +213,7 @@ AnyArray attend_python(const AnyArray& q, const AnyArray& k, const std::optional
 
 DeviceSeed::DeviceSeed(const std::optional<AnyArray>& seed, const char* function) {
   if (!seed) return;
-  array_ = ArrayIn::anywhere(*seed, function, "device_seed");
+  array_ = ArrayIn::argument(*seed, function, "device_seed");
   const TensorView& t = array_.view();
   if (t.dtype() == DType::i64 && t.numel() == 1 && !t.device().is_host()) return;
   throw nb::value_error(format_text("{}: device_seed is {} {} on {}; one int64 number on a GPU is "
@@ -192,6 +239,9 @@ nb::object ResultType::made_of(const nb::tuple& fields) const {
 }
 
 void bind_attend(nb::module_& m) {
+  m.def("_attend_packed", &attend_packed, "q"_a, "k"_a, "v"_a, "mask"_a.none(), "q_ends"_a,
+        "kv_ends"_a, "scale"_a, "softcap"_a,
+        "Of cephalo.torch: packed sequences on a GPU, without derivatives.");
   m.def("attend", &attend_python, "q"_a, "k"_a, "v"_a = nb::none(), "mask"_a = nb::none(),
         "scale"_a = nb::none(), "softcap"_a = nb::none(), "dropout"_a = 0.0, "seed"_a = 0,
         "return_lse"_a = false, "return_weights"_a = false, "return_scores"_a = nb::none(),

@@ -52,6 +52,7 @@ PyMask of_numbers(PartOfTwo part, ArrayIn first, ArrayIn second) {
 // float32. Functions that take them are tried before those of lists, which would ask for one number
 // after the other.
 class GpuNumbers : public nb::object {
+  // NOLINTNEXTLINE(readability-redundant-member-init): nanobind wrote it
   NB_OBJECT_DEFAULT(GpuNumbers, nb::object, "typing.Any", GpuNumbers::takes)
   static bool takes(PyObject* object) {
     try {
@@ -84,6 +85,11 @@ PyMask documents_part(const AnyArray& q_ids, const std::optional<AnyArray>& kv_i
   ArrayIn kv = ArrayIn::anywhere(kv_ids ? *kv_ids : q_ids, "documents", kv_ids ? "kv_ids" : "ids");
   const PartOfTwo part = in_order ? &documents_in_order : static_cast<PartOfTwo>(&documents);
   return of_numbers(part, std::move(q), std::move(kv));
+}
+
+PyMask packed_part(const AnyArray& q_ends, const AnyArray& kv_ends) {
+  return of_numbers(&packed_sequences, ArrayIn::anywhere(q_ends, "packed_sequences", "q_ends"),
+                    ArrayIn::anywhere(kv_ends, "packed_sequences", "kv_ends"));
 }
 
 // tensors: arrays by the names that the text gives them; copied.
@@ -149,6 +155,9 @@ void bind_parts(nb::module_& m) {
         return {alibi(std::move(slopes)), {}};
       },
       "slopes"_a, "Adds -slopes[h] * |p(i) - j|; one slope >= 0 per head.");
+  m.def("_packed_sequences", &packed_part, "q_ends"_a, "kv_ends"_a,
+        "Tokens ends[n] to ends[n + 1] - 1 see each other. ends: int32 or int64 [sequences + 1] on "
+        "the GPU of q, k and v.");
   m.def("alibi_slopes", &alibi_slopes, "num_heads"_a, "The slopes of the ALiBi paper.");
 }
 

@@ -71,7 +71,7 @@ def _has_dispatch(tensor):
     return type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
 
 
-def _needs_gradient(q, k, v, tensors):
+def needs_gradient(q, k, v, tensors):
     if not torch.is_grad_enabled():
         return False
     if q.requires_grad or k.requires_grad or v.requires_grad:
@@ -113,7 +113,7 @@ def context(q, k, v, rule, tensors):
     seed = _seed(q) if rule.dropout else 0
     if _transforms_active() or forward_ad._current_level >= 0:
         return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)[0]
-    if not _needs_gradient(q, k, v, tensors):
+    if not needs_gradient(q, k, v, tensors):
         return _engine.context(q, k, v, rule, seed, tensors)
     return _Attention.apply(q, k, v, rule, seed, *tensors)
 
@@ -126,6 +126,6 @@ def context_and_lse(q, k, v, rule, tensors):
         seed = torch.randint(1 << 62, (), device=q.device) if rule.dropout else None
         return _ops.attend(q, k, v, rule, seed, tensors)
     seed = _seed(q) if rule.dropout else 0
-    if _transforms_active() or forward_ad._current_level >= 0 or _needs_gradient(q, k, v, tensors):
+    if _transforms_active() or forward_ad._current_level >= 0 or needs_gradient(q, k, v, tensors):
         return _transforms.Attend.apply(q, k, v, rule, seed, *tensors)
     return _engine.forward(q, k, v, rule, seed, tensors)

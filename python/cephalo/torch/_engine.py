@@ -26,7 +26,7 @@ from .. import (
     keep,
     lengths,
 )
-from .._cephalo import _use_openmp
+from .._cephalo import _packed_sequences, _use_openmp
 
 # After a Linear PyTorch's workers keep their cores busy for a while, in wait for more: they get it from us.
 _use_openmp()
@@ -48,6 +48,11 @@ def _of_numbers(function, to_host=torch.Tensor.tolist):
     return part
 
 
+def _packed(device, q_ends, kv_ends=None):
+    """Ends on the GPU of q, [sequences + 1]"""
+    return _packed_sequences(q_ends, q_ends if kv_ends is None else kv_ends)
+
+
 def _alibi(slopes):
     """[1, num_heads], a tensor or lists"""
     return alibi(slopes[0].float() if isinstance(slopes, torch.Tensor) else slopes[0])
@@ -60,6 +65,7 @@ _ROLES = {
     "bias": _of_scores(bias),
     "documents": _of_numbers(documents, torch.Tensor.cpu),
     "documents in order": _of_numbers(functools.partial(documents, in_order=True), torch.Tensor.cpu),
+    "packed": _packed,
     "lengths": _of_numbers(lengths),
     "causal": _of_numbers(causal),
     "alibi": _of_numbers(_alibi),
@@ -118,19 +124,15 @@ def threads(q, k):
 
 
 def context_like(q, v):
-    """Memory for context laid out like q, so that heads split by a view can be merged by one."""
-    if q.is_contiguous() or q.shape[-1] != v.shape[-1]:
+    """Memory for context laid out like q, so that heads split by a view can be merged by one. On a GPU also where q is
+    dense: PyTorch makes such a tensor in less time than it takes one over."""
+    if q.shape[-1] != v.shape[-1] or q.is_contiguous() and not q.is_cuda:
         return None
     return torch.empty_like(q)
 
 
 def _number(seed):
     return 0 if isinstance(seed, torch.Tensor) else seed
-
-
-def _tensor(seed):
-    """A seed that kernels read when they run: of a graph that is captured, and differs each time."""
-    return seed if isinstance(seed, torch.Tensor) else None
 
 
 def options(rule, seed, q, k):
@@ -145,11 +147,13 @@ def options(rule, seed, q, k):
 
 def _attend(q, k, v, rule, seed, tensors, with_lse):
     mask, out = mask_of(rule, tensors, q), context_like(q, v)
-    if out is None and not isinstance(seed, torch.Tensor):  # arguments without names are found sooner
-        return attend(q, k, v, mask, rule.scale, rule.softcap, rule.dropout, seed, with_lse, False, None, "auto", None,
-                      threads(q, k))
-    return attend(q, k, v, mask, rule.scale, rule.softcap, rule.dropout, _number(seed), with_lse,
-                  threads=threads(q, k), out=out, device_seed=_tensor(seed))
+    if isinstance(seed, torch.Tensor):  # one that kernels read when they run
+        return attend(q, k, v, mask, *rule[1:], 0, with_lse, out=out, device_seed=seed)
+    _, scale, softcap, dropout = rule
+    if out is None:  # arguments without names are found sooner
+        return attend(q, k, v, mask, scale, softcap, dropout, seed, with_lse, False, None, "auto", None, threads(q, k))
+    return attend(q, k, v, mask, scale, softcap, dropout, seed, with_lse, False, None, "auto", None, threads(q, k),
+                  out=out)
 
 
 def context(q, k, v, rule, seed, tensors):

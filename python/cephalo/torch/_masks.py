@@ -111,7 +111,7 @@ def _whole_numbers(part, name, numbers):
     if not isinstance(numbers, Tensor):
         numbers = torch.tensor(list(numbers), dtype=torch.int64)
     _check_tensor(part, name, numbers, (torch.int32, torch.int64), (0, 1))
-    return numbers.reshape(-1)
+    return numbers if numbers.dim() == 1 else numbers.reshape(-1)
 
 
 def _ids(name, ids):

@@ -14,8 +14,9 @@ import typing
 import torch
 from torch import Tensor
 
-from . import _doors
-from ._masks import documents, lengths
+from .._cephalo import _attend_packed
+from . import _doors, _engine
+from ._masks import _PLAIN, Mask, documents, lengths
 
 _BY_POSITION = re.compile(r"causal|window|alibi")
 _PREFIX = re.compile(r"causal\([1-9[]")
@@ -45,6 +46,13 @@ class Layout(typing.NamedTuple):
         if self.k is not None:
             _check_layout("cu_seqlens_k", self.k, k.shape[0], "k")
             _check_longest("max_seqlen_k", self.k, self.longest_k)
+
+
+def _require_equal_totals(q, k):
+    """Of what is packed alike: positions would be shifted by what one has more."""
+    if q.shape[0] != k.shape[0]:
+        raise ValueError(f"attend: keys are packed as queries are, but q has {q.shape[0]} tokens and k has "
+                         f"{k.shape[0]}; pass cu_seqlens_k, or as many of both")
 
 
 def _check_layout(name, cu_seqlens, total, of):
@@ -105,10 +113,43 @@ def attend(compute, q, k, v, mask, layout, wants_weights):
     if _PREFIX.search(text) or "causal" in mask.roles or not alike and _BY_POSITION.search(text):
         _refuse_padding(mask, layout, wants_weights)
         return _padded(compute, q, k, v, mask, layout)
-    ids = _ids(layout.q, q.shape[0])
-    mask = mask & documents(ids, None if alike else _ids(layout.k, k.shape[0]), in_order=True)
+    if alike:
+        _require_equal_totals(q, k)
+    mask = mask & _sequences(q, k, v, mask, layout, alike)
     context, lse, weights = compute(*(t.transpose(0, 1)[None] for t in (q, k, v)), mask)
     return context[0].transpose(0, 1), lse if lse is None else lse[0], weights if weights is None else weights[0]
+
+
+def _sequences(q, k, v, mask, layout, alike):
+    """Which tokens are of one sequence, as a mask. Kernels read cu_seqlens themselves where nobody records what is
+    computed."""
+    ends = (layout.q,) if alike else (layout.q, layout.k)
+    if _are_there(q, *ends) and _doors.is_plain(q, k, v, (*mask.tensors, *ends)):
+        return Mask("", ("packed", "+")[:len(ends)], ends)
+    return documents(_ids(layout.q, q.shape[0]), None if alike else _ids(layout.k, k.shape[0]), in_order=True)
+
+
+def _are_there(q, *ends):
+    """On q's GPU, as kernels read them."""
+    return q.is_cuda and all(t.device == q.device for t in ends)
+
+
+def at_once(q, k, v, mask, layout, scale, softcap):
+    """attend without lse and weights, where all is plain, on one GPU and not to be differentiated, in one call of the
+    engine; else None, and nothing is checked."""
+    ends = layout.q
+    if torch.compiler.is_compiling() or not all(type(t) in _PLAIN for t in (q, k, v, ends)):
+        return None
+    if not _are_there(q, ends) or not q.dim() == k.dim() == v.dim() == 3:
+        return None
+    if layout.k is not None and layout.k is not ends or mask.roles or _PREFIX.search(mask.text):
+        return None
+    if not _doors.is_plain(q, k, v, ()) or _doors.needs_gradient(q, k, v, ()):
+        return None
+    _refuse(mask)
+    layout.check(q, k)
+    _require_equal_totals(q, k)
+    return _attend_packed(q, k, v, _engine.mask_of(_engine.Rule(mask.text), ()), ends, ends, scale, softcap)
 
 
 def _refuse_padding(mask, layout, wants_weights):

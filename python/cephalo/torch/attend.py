@@ -107,6 +107,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask=None, scale: float | None = Non
             mask = mask_from(mask)
             rule = _engine.Rule(mask.rule_text(), scale, softcap, dropout)
             return _doors.context(q, k, v, rule, mask.tensors)
+    elif cu_seqlens is not None and not (is_special or asks_for_more or dropout):
+        layout = _packed.Layout(cu_seqlens, cu_seqlens_k, max_seqlen, max_seqlen_k)
+        found = _packed.at_once(q, k, v, mask_from(mask), layout, scale, softcap)
+        if found is not None:
+            return found
     # torch.compile sees nested tensors as plain ones here.
     is_nested = (is_special or torch.compiler.is_compiling()) and _packed.any_nested(tensors)
     if is_special and not is_nested:

@@ -259,6 +259,30 @@ def test_packed_sequences_give_the_cpus_results_and_gradients(name, dtype):
         assert (ours.cpu().double() - theirs).norm() / theirs.norm() <= 2 * BOUNDS[dtype]
 
 
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_sequences_have_the_same_bits_without_gradients(name):
+    """One call of the engine where that is possible."""
+    _, mask, longest = PACKED[name]
+    x, (cu, cu_k) = packed_inputs((PACKED[name][0] or CU)[-1], torch.bfloat16), starts(name, "cuda")
+    expected = packed_call(name)(*x, cu, cu_k)[0]
+    with nobody_waits():
+        found = cephalo.torch.attend(*(t.detach() for t in x), mask, cu_seqlens=cu, cu_seqlens_k=cu_k, **longest)
+        with torch.no_grad():
+            also = cephalo.torch.attend(*x, mask, cu_seqlens=cu.long(), **longest) if cu_k is None else found
+    assert found.shape == expected.shape and not found.requires_grad
+    assert torch.equal(found, expected) and torch.equal(also, expected)
+
+
+def test_packed_sequences_that_do_not_fit_are_refused_on_the_gpu_as_on_the_cpu():
+    x, ends = inputs((97, 4, 64)), torch.tensor([0, 97], dtype=torch.int32, device="cuda")
+    with pytest.raises(ValueError, match="lengths cannot be joined"):
+        cephalo.torch.attend(*x, cephalo.lengths([97]), cu_seqlens=ends)
+    with pytest.raises(ValueError, match="must be int32 or int64"):
+        cephalo.torch.attend(*x, cu_seqlens=ends.float())
+    with pytest.raises(ValueError, match="head_dim"):
+        cephalo.torch.attend(x[0][..., :32], *x[1:], cu_seqlens=ends)
+
+
 @pytest.mark.parametrize("name", ["alike", "otherwise, causal"])
 def test_packed_sequences_compile_into_one_graph(name):
     torch.compiler.reset()

@@ -224,6 +224,8 @@ def test_a_graph_refuses_to_pad_by_name():
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU.float()), ValueError, "cu_seqlens must be int32 or int64"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU + 1), ValueError, "cu_seqlens must begin with 0"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU, cu_seqlens_k=CU * 2), ValueError, "cu_seqlens_k must .* of k"),
+    (lambda q, n: ct.attend(q[:12], q, q, ct.causal(), cu_seqlens=starts((5, 7))), ValueError,
+     "packed as queries are, but q has 12 tokens and k has 14"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens_k=CU), ValueError, "cu_seqlens_k, .* need cu_seqlens"),
     (lambda q, n: ct.attend(q, q, q, max_seqlen=3), ValueError, "max_seqlen and .* need cu_seqlens"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU, max_seqlen=6), ValueError,
