@@ -9,7 +9,7 @@ LENS  := build/transformer-lens
 DEMO_TEXT := The cat sat on the mat. The cat sat on the
 
 .PHONY: help demo page gallery test test-web test-asan test-sanitized test-tsan test-neon test-wasm test-zig test-mpi test-long test-torch test-tokenizer test-transformer-lens \
-        test-stranger build-cuda test-cuda sanitize-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench-effects bench docs \
+        test-stranger check-cuda build-cuda test-cuda sanitize-cuda bench-cuda fuzz build wheel bench-peers bench-tokenizer bench-effects bench docs \
         docs-site docs-lint fmt lint lint-all lint-files deps clean
 
 help: ## this list
@@ -89,6 +89,12 @@ test-mpi: ## 2, 3 and 4 processes over Open MPI, on any number of cores
 	@tools/deps build test mpi
 	@cmake --preset mpi && cmake --build --preset mpi
 	@ctest --test-dir build/mpi -L mpi --output-on-failure
+
+check-cuda: ## the kernels for GPUs alone: compiled, and what ptxas said and machine code looked at
+	@tools/deps build test cuda
+	@cmake --preset cuda
+	@cmake --build build/cuda --target cephalo_cuda_kernels
+	@python3 tools/check_cuda.py build/cuda
 
 build-cuda: ## with the engines for GPUs; needs no GPU. Looks at what ptxas said and at machine code
 	@tools/deps build test cuda
