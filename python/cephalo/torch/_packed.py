@@ -31,28 +31,31 @@ class Layout(typing.NamedTuple):
     longest_q: int | None = None
     longest_k: int | None = None
 
-    def is_alike(self):
+    def is_one(self):
+        """Keys are packed by the same tensor."""
+        return self.k is None or self.k is self.q
+
+    def is_alike(self, q, k):
         """Keys are packed as queries are, as far as can be told without waiting."""
-        if self.k is None or self.k is self.q:
-            return True
-        return _are_read(self.q, self.k) and torch.equal(self.q, self.k)
+        return self.is_one() or (q.shape[0] == k.shape[0] and _are_read(self.q, self.k) and torch.equal(self.q, self.k))
 
     def of_keys(self):
         return (self.q, self.longest_q) if self.k is None else (self.k, self.longest_k)
 
-    def check(self, q, k):
+    def check(self, q, k, v):
         _check_layout("cu_seqlens", self.q, q.shape[0], "q")
         _check_longest("max_seqlen", self.q, self.longest_q)
+        if self.is_one() and q.shape[0] != k.shape[0]:  # positions would be shifted by what one has more
+            raise ValueError(f"attend: keys are packed as queries are, but q has {q.shape[0]} tokens and k has "
+                             f"{k.shape[0]}; pass cu_seqlens_k, or as many of both")
         if self.k is not None:
             _check_layout("cu_seqlens_k", self.k, k.shape[0], "k")
             _check_longest("max_seqlen_k", self.k, self.longest_k)
-
-
-def _require_equal_totals(q, k):
-    """Of what is packed alike: positions would be shifted by what one has more."""
-    if q.shape[0] != k.shape[0]:
-        raise ValueError(f"attend: keys are packed as queries are, but q has {q.shape[0]} tokens and k has "
-                         f"{k.shape[0]}; pass cu_seqlens_k, or as many of both")
+            if self.k.shape != self.q.shape:
+                raise ValueError(f"attend: cu_seqlens has {len(self.q) - 1} sequences and cu_seqlens_k has "
+                                 f"{len(self.k) - 1}; each sequence of queries looks at one of keys")
+        if k.shape[0] != v.shape[0]:
+            raise ValueError(f"attend: k has {k.shape[0]} tokens and v has {v.shape[0]}")
 
 
 def _check_layout(name, cu_seqlens, total, of):
@@ -107,14 +110,12 @@ def attend(compute, q, k, v, mask, layout, wants_weights):
         raise ValueError("attend: with cu_seqlens q, k and v are [total, num_heads, head_dim]; they are "
                          f"{list(q.shape)}, {list(k.shape)} and {list(v.shape)}")
     _refuse(mask)
-    layout.check(q, k)
-    alike = layout.is_alike()
+    layout.check(q, k, v)
+    alike = layout.is_alike(q, k)
     text = mask.rule_text()
     if _PREFIX.search(text) or "causal" in mask.roles or not alike and _BY_POSITION.search(text):
         _refuse_padding(mask, layout, wants_weights)
         return _padded(compute, q, k, v, mask, layout)
-    if alike:
-        _require_equal_totals(q, k)
     mask = mask & _sequences(q, k, v, mask, layout, alike)
     context, lse, weights = compute(*(t.transpose(0, 1)[None] for t in (q, k, v)), mask)
     return context[0].transpose(0, 1), lse if lse is None else lse[0], weights if weights is None else weights[0]
@@ -125,6 +126,8 @@ def _sequences(q, k, v, mask, layout, alike):
     computed."""
     ends = (layout.q,) if alike else (layout.q, layout.k)
     if _are_there(q, *ends) and _doors.is_plain(q, k, v, (*mask.tensors, *ends)):
+        if _doors.needs_gradient(q, k, v, mask.tensors):  # the caller may fill them anew before the backward pass
+            ends = tuple(map(torch.clone, ends))
         return Mask("", ("packed", "+")[:len(ends)], ends)
     return documents(_ids(layout.q, q.shape[0]), None if alike else _ids(layout.k, k.shape[0]), in_order=True)
 
@@ -140,15 +143,14 @@ def at_once(q, k, v, mask, layout, scale, softcap):
     ends = layout.q
     if torch.compiler.is_compiling() or not all(type(t) in _PLAIN for t in (q, k, v, ends)):
         return None
-    if not _are_there(q, ends) or not q.dim() == k.dim() == v.dim() == 3:
+    if not _are_there(q, ends) or not q.dim() == k.dim() == v.dim() == 3 or any_nested((q, k, v)):
         return None
     if layout.k is not None and layout.k is not ends or mask.roles or _PREFIX.search(mask.text):
         return None
     if not _doors.is_plain(q, k, v, ()) or _doors.needs_gradient(q, k, v, ()):
         return None
     _refuse(mask)
-    layout.check(q, k)
-    _require_equal_totals(q, k)
+    layout.check(q, k, v)
     return _attend_packed(q, k, v, _engine.mask_of(_engine.Rule(mask.text), ()), ends, ends, scale, softcap)
 
 
@@ -188,16 +190,17 @@ def _unpadded(padded, cu_seqlens, total, nothing):
 def _padded(compute, q, k, v, mask, layout):
     """As attend, by a padded batch."""
     cu_k, longest_k = layout.of_keys()
-    q_lengths, kv_lengths = layout.q.diff(), cu_k.diff()
+    cu_q, cu_k = layout.q.to(q.device), cu_k.to(q.device)
+    q_lengths, kv_lengths = cu_q.diff(), cu_k.diff()
     if len(q_lengths) == 0:
         raise ValueError("attend: cu_seqlens has no sequence")
     longest_q = int(q_lengths.max()) if layout.longest_q is None else layout.longest_q
     longest_k = int(kv_lengths.max()) if longest_k is None else longest_k
-    q_rows, kv_rows = _rows(layout.q, longest_q, q.shape[0]), _rows(cu_k, longest_k, k.shape[0])
+    q_rows, kv_rows = _rows(cu_q, longest_q, q.shape[0]), _rows(cu_k, longest_k, k.shape[0])
     context, lse, _ = compute(q[q_rows].transpose(1, 2), k[kv_rows].transpose(1, 2), v[kv_rows].transpose(1, 2),
                                mask & lengths(kv_lengths, q_lengths))
-    context = _unpadded(context, layout.q, q.shape[0], 0.0)
-    return context, None if lse is None else _unpadded(lse, layout.q, q.shape[0], -torch.inf).t(), None
+    context = _unpadded(context, cu_q, q.shape[0], 0.0)
+    return context, None if lse is None else _unpadded(lse, cu_q, q.shape[0], -torch.inf).t(), None
 
 
 def any_nested(tensors):
@@ -224,8 +227,10 @@ def attend_nested(compute, q, k, v, mask, wants_weights):
         raise ValueError("attend: weights of nested tensors are not returned; pass their values() and "
                          "cu_seqlens=offsets()")
     (q, offsets), (k, k_offsets), (v, v_offsets) = (_jagged(*pair) for pair in (("q", q), ("k", k), ("v", v)))
-    if _are_read(k_offsets, v_offsets) and not torch.equal(k_offsets, v_offsets):
+    if k_offsets.shape != v_offsets.shape or _are_read(k_offsets, v_offsets) and not torch.equal(k_offsets, v_offsets):
         raise ValueError("attend: k and v must have sequences of the same lengths")
+    if offsets.shape != k_offsets.shape:
+        raise ValueError(f"attend: q has {len(offsets) - 1} sequences, k and v have {len(k_offsets) - 1}")
     context, lse, _ = attend(compute, q, k, v, mask, Layout(offsets, k_offsets), False)
 
     def nested(values):

@@ -224,8 +224,17 @@ def test_a_graph_refuses_to_pad_by_name():
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU.float()), ValueError, "cu_seqlens must be int32 or int64"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU + 1), ValueError, "cu_seqlens must begin with 0"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU, cu_seqlens_k=CU * 2), ValueError, "cu_seqlens_k must .* of k"),
+    (lambda q, n: ct.attend(q, q, q, cu_seqlens=starts((7, 7)), cu_seqlens_k=starts((5, 5, 4))), ValueError,
+     "cu_seqlens has 2 sequences and cu_seqlens_k has 3"),
+    (lambda q, n: ct.attend(q, q, q, ct.causal(), cu_seqlens=starts((7, 7)), cu_seqlens_k=starts((14,))), ValueError,
+     "cu_seqlens has 2 sequences and cu_seqlens_k has 1"),
     (lambda q, n: ct.attend(q[:12], q, q, ct.causal(), cu_seqlens=starts((5, 7))), ValueError,
      "packed as queries are, but q has 12 tokens and k has 14"),
+    (lambda q, n: ct.attend(q, q[:12], q[:12], ct.causal(2), cu_seqlens=starts((5, 9))), ValueError,
+     "packed as queries are, but q has 14 tokens and k has 12"),
+    (lambda q, n: ct.attend(q, q, q[:12], ct.causal(2), cu_seqlens=CU), ValueError, "k has 14 tokens and v has 12"),
+    (lambda q, n: ct.attend(q, q, q[:12], cu_seqlens=CU), ValueError, "k has 14 tokens and v has 12"),
+    (lambda q, n: ct.attend(nested(q, torch.tensor([0, 14])), n, n), ValueError, "q has 1 sequences, k and v have 4"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens_k=CU), ValueError, "cu_seqlens_k, .* need cu_seqlens"),
     (lambda q, n: ct.attend(q, q, q, max_seqlen=3), ValueError, "max_seqlen and .* need cu_seqlens"),
     (lambda q, n: ct.attend(q, q, q, cu_seqlens=CU, max_seqlen=6), ValueError,
@@ -246,6 +255,13 @@ def test_mistakes_are_named(call, error, named):
     q = torch.randn(14, 4, 8)
     with pytest.raises(error, match=named):
         call(q, nested(q, CU.long()))
+
+
+def test_keys_behind_the_last_sequence_are_looked_at_by_nobody():
+    """Packed by the same numbers, but in a tensor of their own, which may be longer."""
+    q, k, v = (t.detach() for t in packed(14, 17))
+    found = ct.attend(q, k, v, ct.causal(), cu_seqlens=CU, cu_seqlens_k=CU.clone())
+    torch.testing.assert_close(found, ct.attend(q, k[:14], v[:14], ct.causal(), cu_seqlens=CU))
 
 
 def test_decoding_with_a_cache_that_fills_up_equals_the_whole_pass():
