@@ -28,7 +28,6 @@ struct ForwardConsumer : ForwardStore<C> {
   using Base::Base;
   using Element = typename C::Element;
   using RowBits = typename Base::RowBits;
-  using CleanBlocks = typename Base::CleanBlocks;
   static constexpr int kWidth = C::kWidth, kVWidth = C::kVWidth, kKeys = C::kKeys;
   static constexpr int kParts = C::kParts, kPWords = kParts * kKeys / 4;
   // What a block adds to O, where there are several parts: the tensor cores round towards 0, which
@@ -177,17 +176,18 @@ struct ForwardConsumer : ForwardStore<C> {
     }
   }
 
-  // The tile's first block; returns which of its blocks hide nothing. What rows see is asked for
-  // while scores are computed: it is far away in memory.
-  __device__ CleanBlocks start(std::uint32_t (&P)[kPWords], int i, const ForwardTile& tile) {
-    const int stage = i % C::kStages, key = key_of(tile, 0);
+  // Block j of the tile, the first that this warpgroup's rows see, which is block i of all tiles;
+  // returns which of the tile's blocks hide nothing. What rows see is asked for while scores are
+  // computed: it is far away in memory.
+  __device__ IndexSpan start(std::uint32_t (&P)[kPWords], int i, const ForwardTile& tile, int j) {
+    const int stage = i % C::kStages, key = key_of(tile, j);
     wait_k(i);
     hopper::products_fence();
     scores(stage);
     [[maybe_unused]] Pairs pairs = pair_softmax(tile);
     if constexpr (C::kPairs) pairs.look(key);
     this->begin_tile(tile);
-    const CleanBlocks clean = this->clean_blocks(tile);
+    const IndexSpan clean = this->clean_blocks(tile);
     this->draw_first(tile, key);
     hopper::products_wait<0>();
     hopper::tie(S);
@@ -202,7 +202,7 @@ struct ForwardConsumer : ForwardStore<C> {
       if constexpr (C::kOneThing) {
         float below[2];
         this->template finish_scores<true>(i, tile, key, below);
-      } else if (clean.begin > 0 || clean.end <= 0) {
+      } else if (j < clean.begin || j >= clean.end) {
         this->hide(tile, key);
       }
       this->first_block(P);
@@ -230,38 +230,72 @@ struct ForwardConsumer : ForwardStore<C> {
     hopper::threads_sync(7, 128 * C::kGroups);
   }
 
-  __device__ void run_tile(const ForwardTile& tile, int used) {
-    std::uint32_t P[kPWords];
-    const CleanBlocks clean = start(P, used, tile);
-    const int masked_end = min(clean.begin, tile.blocks);
-    if (tile.blocks > 1) wait_k(used + 1);
-    wait_v(used);
-    if (C::kSpans) {
+  // Is memory that nobody has written among the keys of the tile's first block?
+  __device__ void clear_if_unwritten(const ForwardTile& tile, int i) {
+    if constexpr (C::kSpans) {
       const int kv_len = shortened(a.rules[tile.batch * a.rule_stride].kv_len);
       if (kv_len < min(key_of(tile, 0) + kKeys, a.kv_tokens)) {
-        clear_unwritten(used % C::kStages, key_of(tile, 0), kv_len);
+        clear_unwritten(i % C::kStages, key_of(tile, 0), kv_len);
       }
     }
-    int j = 1;
-    for (; j < masked_end; ++j) {
-      step<true>(P, used + j, tile, key_of(tile, j), j + 1 < tile.blocks);
+  }
+  // Those of a tile's blocks that any row of this warpgroup sees, or one.
+  __device__ IndexSpan own_blocks(const ForwardTile& tile) const {
+    if (!C::kPassesBy) return {0, tile.blocks};
+    const int passed_by = __shfl_sync(~0u, hopper::get_shared(sm.tile(x) + kPassedByAt), 0);
+    return {passed_by & 0xFFFF, tile.blocks - (passed_by >> 16)};
+  }
+  // Block j of a tile, of which no row of this warpgroup sees a key: handed back, and the turn is
+  // passed on.
+  __device__ void pass_by(const ForwardTile& tile, int used, int j) {
+    const int i = used + j;
+    wait_k(i);
+    __syncwarp();
+    release(sm.k_free(i % C::kStages));
+    if constexpr (C::kBias) hopper::warp_arrive(sm.bias_free(i % C::kBiasStages), lane);
+    wait_v(i);
+    if (j == 0) clear_if_unwritten(tile, i);
+    __syncwarp();
+    release(sm.v_free(i % C::kStages));
+    hopper::threads_sync(1 + group, 256);
+    hopper::threads_arrive(1 + (group + 1) % C::kGroups, 256);
+  }
+
+  __device__ void run_tile(const ForwardTile& tile, int used) {
+    std::uint32_t P[kPWords];
+    const IndexSpan own = own_blocks(tile);
+    int j = 0;
+    if constexpr (C::kPassesBy) {
+      for (; j < own.begin; ++j) pass_by(tile, used, j);
+    }
+    const IndexSpan clean = start(P, used + j, tile, j);
+    const int masked_end = min(clean.begin, own.end);
+    if (j + 1 < own.end) wait_k(used + j + 1);
+    wait_v(used + j);
+    if (j == 0) clear_if_unwritten(tile, used);
+    for (++j; j < masked_end; ++j) {
+      step<true>(P, used + j, tile, key_of(tile, j), j + 1 < own.end);
     }
     if constexpr (!C::kPairs) {
-      for (; j < clean.end; ++j) {
-        step<false>(P, used + j, tile, C::kOneThing ? key_of(tile, j) : 0, j + 1 < tile.blocks);
+      const int clean_end = C::kPassesBy ? min(clean.end, own.end) : clean.end;
+      for (; j < clean_end; ++j) {
+        step<false>(P, used + j, tile, C::kOneThing ? key_of(tile, j) : 0, j + 1 < own.end);
       }
     }
     if constexpr (C::kSpans && !C::kPairs) {  // a window hides on the left as well
-      for (; j < tile.blocks; ++j) {
-        step<true>(P, used + j, tile, key_of(tile, j), j + 1 < tile.blocks);
+      for (; j < own.end; ++j) {
+        step<true>(P, used + j, tile, key_of(tile, j), j + 1 < own.end);
       }
     }
-    const int last = (used + tile.blocks - 1) % C::kStages;
+    const int last = (used + own.end - 1) % C::kStages;
     hopper::products_fence();
     values<false>(P, last);
     hopper::products_wait<0>();
     take_values();
     release(sm.v_free(last));
+    if constexpr (C::kPassesBy) {
+      for (; j < tile.blocks; ++j) pass_by(tile, used, j);
+    }
     this->store(tile);
   }
 

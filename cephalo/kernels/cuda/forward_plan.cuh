@@ -28,7 +28,7 @@ constexpr ForwardTuning forward_tuning(int width, LooksAt looks_at, bool has_doc
   if (has_documents) return {2, 128, 4, 4, 232, 40};
   if (looks_at == LooksAt::bias) return {2, 128, 3, 2, 232, 40};
   if (looks_at == LooksAt::dropout) return {3, 64, 4, 2, 160, 32};  // draws need registers
-  return {3, 96, 4, 2, 160, 32};
+  return {3, 96, 4, 4, 160, 32};
 }
 
 // More than 128 columns, or several parts: blocks of 32 keys leave registers and shared memory.
@@ -56,6 +56,9 @@ struct ForwardConfig : Looks<kLooksAt> {
   static constexpr bool kMayLackSlopes = kHasDocuments;
   // Are rows watched whose sums have run away? Of 64 columns kernels that did were slower.
   static constexpr bool kWatches = is_plain(kLooksAt) && kColumns == 128;
+  // Do warpgroups pass blocks by that none of their rows sees? Of two warpgroups and blocks of as
+  // many keys as a tile has rows, both see all that positions leave.
+  static constexpr bool kPassesBy = kKeys < 64 * kGroups;
   static constexpr int kRows = 64 * kGroups, kThreads = 128 * (kGroups + 1);
   // One warpgroup's q; one stage of k or v; one warpgroup's bias.
   static constexpr int kQBytes = 64 * kWidth * kParts * 2;
@@ -69,7 +72,8 @@ struct ForwardConfig : Looks<kLooksAt> {
   static constexpr int kKAt = kQBuffers * kQAll, kVAt = kKAt + kStages * kKBytes;
   static constexpr int kBiasAt = kKAt + kKvAll;
   static constexpr int kBarriersAt = kBiasAt + kBiasAll;
-  static constexpr int kSharedBytes = kBarriersAt + 352 + 32 * kQBuffers * kGroups;
+  static constexpr int kTilesAt = kBarriersAt + 352;
+  static constexpr int kSharedBytes = kTilesAt + 32 * kQBuffers * kGroups;
   static_assert(kSharedBytes <= 232448 && kStages <= 4 && kQBuffers * kGroups <= 8);
 };
 
@@ -98,7 +102,7 @@ struct ForwardShared {
   __device__ std::uint32_t bias_full(int s) const { return base + C::kBarriersAt + 320 + 8 * s; }
   __device__ std::uint32_t bias_free(int s) const { return base + C::kBarriersAt + 336 + 8 * s; }
   // The ForwardTile whose q is in the buffer.
-  __device__ std::uint32_t tile(int x) const { return base + C::kBarriersAt + 352 + 32 * x; }
+  __device__ std::uint32_t tile(int x) const { return base + C::kTilesAt + 32 * x; }
 };
 
 struct ForwardTile {
@@ -121,6 +125,10 @@ __device__ inline ForwardTile get_tile_of_warp(std::uint32_t at) {
   const auto get = [&](int n) { return __shfl_sync(~0u, hopper::get_shared(at + 4 * n), 0); };
   return {get(0), get(1), get(2), get(3), get(4)};
 }
+// Behind a tile in shared memory: how many of its blocks none of a warpgroup's rows sees, on the
+// right (low half) and on the left (high half). Of the plan those of every warpgroup, of a buffer
+// of q its own.
+constexpr int kPassedByAt = sizeof(ForwardTile);
 
 template <typename C>
 __host__ __device__ inline int tile_count(const HopperForward& a) {
@@ -135,16 +143,45 @@ __device__ inline int heads_together(const HopperForward& a) {
   return static_cast<int>(max(std::int64_t{1}, (std::int64_t{32} << 20) / bytes));
 }
 
-// The keys that documents leave to the rows of a tile.
-__device__ inline IndexSpan keys_by_document(const DocumentSpans& d, const ForwardTile& tile,
-                                             int rows, int q_tokens) {
-  const IndexSpan* spans = d.keys + tile.batch * d.blocks_stride;
-  const int last = (min(tile.row + rows, q_tokens) - 1) / kDocumentQueries;
-  IndexSpan all = spans[tile.row / kDocumentQueries];
-  for (int n = tile.row / kDocumentQueries + 1; n <= last; ++n) {
+// The keys that documents leave to the rows [row, row + rows) of a sequence.
+__device__ inline IndexSpan keys_by_document(const DocumentSpans& d, int batch, int row, int rows,
+                                             int q_tokens) {
+  const IndexSpan* spans = d.keys + batch * d.blocks_stride;
+  const int last = (min(row + rows, q_tokens) - 1) / kDocumentQueries;
+  IndexSpan all = spans[row / kDocumentQueries];
+  for (int n = row / kDocumentQueries + 1; n <= last; ++n) {
     all = {min(all.begin, spans[n].begin), max(all.end, spans[n].end)};
   }
   return all;
+}
+
+// The keys from the first to the last that any of so many rows from `row` on may see.
+template <typename C>
+__device__ inline IndexSpan keys_of_rows(const HopperForward& a, int batch, int row, int rows) {
+  if (row >= a.q_tokens) return {0, 0};
+  IndexSpan keys{0, a.kv_tokens};
+  if (C::kSpans) {
+    const ShortRule rule = short_rule(a.rules[batch * a.rule_stride]);
+    const int last = min(row + rows, rule.q_len) - 1;
+    keys = {rule.begin(row), row <= last ? rule.end(last) : 0};
+    if (C::kDocuments && a.pairs.documents.keys != nullptr) {
+      const IndexSpan by_document =
+          keys_by_document(a.pairs.documents, batch, row, rows, a.q_tokens);
+      keys = {max(keys.begin, by_document.begin), min(keys.end, by_document.end)};
+    }
+    if (keys.begin >= keys.end) keys = {0, 0};
+  }
+  return keys;
+}
+
+// What a warpgroup passes by of a tile, but for one block.
+template <typename C>
+__device__ inline int passed_by(const HopperForward& a, const ForwardTile& tile, int group) {
+  const IndexSpan keys = keys_of_rows<C>(a, tile.batch, tile.row + 64 * group, 64);
+  const int seen = (max(0, keys.end - tile.first_key) + C::kKeys - 1) / C::kKeys;
+  const int right = min(max(0, tile.blocks - seen), tile.blocks - 1);
+  const int left = min(max(0, keys.begin - tile.first_key) / C::kKeys, tile.blocks - right - 1);
+  return min(right, 0x7FFF) | min(left, 0x7FFF) << 16;
 }
 
 // Groups of heads in turn; within one, the last rows first: with a causal mask they take longest.
@@ -160,21 +197,9 @@ __device__ inline ForwardTile tile_at(const HopperForward& a, int t) {
     head = first + in % count;
   }
   ForwardTile tile{m * C::kRows, head % a.num_heads, head / a.num_heads, 0, 1};
-  int begin = 0, end = a.kv_tokens;
-  if (C::kSpans) {
-    const ShortRule rule = short_rule(a.rules[tile.batch * a.rule_stride]);
-    const int last = min(tile.row + C::kRows, rule.q_len) - 1;
-    begin = rule.begin(tile.row);
-    end = tile.row <= last ? rule.end(last) : 0;
-    if (C::kDocuments && a.pairs.documents.keys != nullptr) {
-      const IndexSpan keys = keys_by_document(a.pairs.documents, tile, C::kRows, a.q_tokens);
-      begin = max(begin, keys.begin);
-      end = min(end, keys.end);
-    }
-    if (begin >= end) begin = end = 0;
-  }
-  tile.first_key = begin / C::kKeys * C::kKeys;
-  tile.blocks = max(1, (end - tile.first_key + C::kKeys - 1) / C::kKeys);
+  const IndexSpan keys = keys_of_rows<C>(a, tile.batch, tile.row, C::kRows);
+  tile.first_key = keys.begin / C::kKeys * C::kKeys;
+  tile.blocks = max(1, (keys.end - tile.first_key + C::kKeys - 1) / C::kKeys);
   return tile;
 }
 

@@ -15,6 +15,10 @@ __device__ inline void plan_tiles(const HopperForward& a, const ForwardShared<C>
   for (int round = 0;; ++round) {
     const ForwardTile tile = t < tiles ? tile_at<C>(a, t) : ForwardTile{};
     put_tile(sm.plan(), tile);
+#pragma unroll 1  // registers are few
+    for (int group = 0; C::kPassesBy && group < C::kGroups; ++group) {
+      hopper::put_shared(sm.plan() + kPassedByAt + 4 * group, passed_by<C>(a, tile, group));
+    }
     hopper::barrier_arrive(sm.plan_full());
     if (tile.blocks < 1) return;
     hopper::barrier_wait(sm.plan_free(), round & 1);
@@ -27,6 +31,7 @@ struct ForwardProducer {
   const HopperForward& a;
   ForwardShared<C> sm;
   int loaded = 0;  // blocks of keys so far, for stage and parity
+  int passed_by[C::kPassesBy ? C::kGroups : 1];
 
   __device__ hopper::BoxPlace keys_at(const ForwardTile& tile, int j) const {
     return {tile.first_key + (tile.blocks - 1 - j) * C::kKeys,
@@ -60,10 +65,12 @@ struct ForwardProducer {
   }
   // The q of every warpgroup, once the buffer's last tile is stored.
   __device__ void load_q(const ForwardTile& tile, int round) {
+#pragma unroll
     for (int group = 0; group < C::kGroups; ++group) {
       const int x = round % C::kQBuffers * C::kGroups + group;
       hopper::barrier_wait(sm.q_free(x), (round / C::kQBuffers & 1) ^ 1);
       put_tile(sm.tile(x), tile);
+      if (C::kPassesBy) hopper::put_shared(sm.tile(x) + kPassedByAt, passed_by[group]);
       if (tile.blocks < 1) {
         hopper::barrier_arrive(sm.q_full(x));
         continue;
@@ -76,6 +83,10 @@ struct ForwardProducer {
     for (int round = 0;; ++round) {
       hopper::barrier_wait(sm.plan_full(), round & 1);
       const ForwardTile tile = get_tile(sm.plan());
+#pragma unroll
+      for (int group = 0; C::kPassesBy && group < C::kGroups; ++group) {
+        passed_by[group] = hopper::get_shared(sm.plan() + kPassedByAt + 4 * group);
+      }
       hopper::barrier_arrive(sm.plan_free());
       if (tile.blocks < 1) return load_q(tile, round);
       load_k(tile, 0);

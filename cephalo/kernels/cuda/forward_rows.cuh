@@ -97,12 +97,9 @@ struct ForwardRows {
     }
   }
 
-  // The blocks [begin, end) of a tile of which every row of this warpgroup sees every key: found
-  // out once, since what stands between two steps is time that the tensor cores wait.
-  struct CleanBlocks {
-    int begin, end;
-  };
-  __device__ CleanBlocks clean_blocks(const ForwardTile& tile) const {
+  // The blocks of a tile of which every row of this warpgroup sees every key: found out once, since
+  // what stands between two steps is time that the tensor cores wait.
+  __device__ IndexSpan clean_blocks(const ForwardTile& tile) const {
     if (C::kPairs) return {tile.blocks, tile.blocks};
     int first = 0, last = a.kv_tokens;  // the keys that all rows see
     if (C::kSpans) {

@@ -16,8 +16,9 @@ template <typename Element>
 struct ForwardLimits;
 template <>
 struct ForwardLimits<hopper::Bf16> {
-  // Of a sum; of m below a score, and of m above it when it is raised, in powers of two.
-  static constexpr float kHigh = 0x1p60F, kBehind = 16.0F, kAhead = 30.0F;
+  // Of a sum; of m below a score, and of m above it when it is raised, in powers of two: weights of
+  // such rows are that small, and still normal numbers next to values from 2^-66 on.
+  static constexpr float kHigh = 0x1p60F, kBehind = 16.0F, kAhead = 60.0F;
   // Of m below a score in rows that are watched; 32 scores no higher than kHarmless cannot reach
   // kHigh.
   static constexpr float kFarBehind = 50.0F, kHarmless = 54.0F;
@@ -84,8 +85,9 @@ struct ForwardSoftmax : ForwardScores<C> {
   }
   // The maximum of these rows raised to cover S, that of others left: what one query sees changes
   // no bit of another. Returns by how much the past shrinks.
-  // `ahead`: so many powers of two further than that, where it will have to be raised again.
-  // below: what else is added to a row's scores, if anything is.
+  // `ahead`: so many powers of two further than that, where it will have to be raised again. A
+  // row's first visible block is no sign of that. below: what else is added to a row's scores, if
+  // anything is.
   __device__ void raise_maximum(const RowBits& raised, float ahead, float (&shrink)[2],
                                 const float* below = nullptr) {
 #pragma unroll
@@ -98,7 +100,7 @@ struct ForwardSoftmax : ForwardScores<C> {
       if (below != nullptr) top = fmaf(top, scale, below[r]);
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      const float further = C::kBias ? ahead * kLn2 : ahead;
+      const float further = m[r] == kLowest ? 0.0F : C::kBias ? ahead * kLn2 : ahead;
       const float above = (below != nullptr ? top : this->in_units(top)) + further;
       const float up = raised.of(r, lane) && above > m[r] ? above : m[r];
       shrink[r] = this->shrunk(m[r], up);

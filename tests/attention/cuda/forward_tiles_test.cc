@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cephalo/core/format.h"
-#include "tests/attention/cuda/pass.h"
+#include "tests/attention/cuda/masks.h"
 
 namespace cephalo {
 namespace {
@@ -13,9 +13,11 @@ using namespace testing;  // NOLINT: passes and their numbers are what this is a
 struct Attended {
   Tensor context, lse;
 };
-Attended attended(const Pass& pass, Engine engine, const Mask& mask) {
-  const AttendOptions options{.return_lse = true, .engine = engine};
-  const AttendResult r = attend(there(pass.q), there(pass.k), there(pass.v), mask, options);
+Attended attended(const Pass& pass, Engine engine, const Mask& mask, AttendOptions options = {}) {
+  options.return_lse = true;
+  options.engine = engine;
+  const AttendResult r =
+      attend(there(pass.q), there(pass.k), there(pass.v), mask_on_gpu(mask), options);
   return {back(r.context), back(r.lse)};
 }
 
@@ -37,6 +39,38 @@ TEST_F(HopperTest, tiles_that_follow_each_other_agree_with_cuda_simple) {
           EXPECT_LE(relative_difference(ours.lse, expected.lse), 1e-5);
           const Attended again = attended(pass, Engine::cuda, mask);
           ASSERT_TRUE(same_bits(again.context, ours.context) && same_bits(again.lse, ours.lse));
+        }
+      }
+    }
+  }
+}
+
+Tensor runs_of_100(dim_t tokens) {
+  Tensor ids = Tensor::zeros({tokens}, DType::i64);
+  for (dim_t n = 0; n < tokens; ++n) ids.mutable_data_as<std::int64_t>()[n] = n / 100;
+  return ids;
+}
+// 64 rows of a tile may see none of the keys that others see: at the beginning, at the end, or
+// anywhere, with documents of 100 tokens. Of some kernels tiles have fewer keys in a block than
+// rows.
+TEST_F(HopperTest, rows_of_a_tile_that_see_other_keys_agree_with_cuda_simple) {
+  const Tensor kept = some_of({700, 650}, 7, 0.3);
+  const Tensor q_ids = runs_of_100(700), kv_ids = runs_of_100(650);
+  const std::vector<float> slopes{0.5F, 0.1F, 0.0F};
+  const AttendOptions capped{.softcap = 20.0}, dropping{.dropout = 0.2, .seed = 3};
+  for (const dim_t width : {64, 128}) {
+    const Pass pass({2, 3, 3, 700, 650, width}, DType::bf16);
+    for (const Mask& mask :
+         {causal() & window(20, 0), window(5, 40), causal(300),
+          causal() & lengths({650, 111}, {700, 420}), documents(q_ids, kv_ids)}) {
+      for (const AttendOptions& options : {AttendOptions{}, capped, dropping}) {
+        for (const Mask& all : {mask, mask & keep(kept), mask & alibi(slopes)}) {
+          SCOPED_TRACE(format_text("width {} {} softcap {} dropout {}", width, all.to_string(),
+                                   options.softcap.value_or(0.0), options.dropout));
+          const Attended expected = attended(pass, Engine::cuda_simple, all, options);
+          const Attended ours = attended(pass, Engine::cuda, all, options);
+          EXPECT_LE(relative_difference(ours.context, expected.context), 8e-3);
+          EXPECT_LE(relative_difference(ours.lse, expected.lse), 1e-5);
         }
       }
     }
@@ -96,6 +130,25 @@ TEST_F(HopperTest, a_row_whose_sums_run_away_changes_no_bit_of_another) {
           }
         }
       }
+    }
+  }
+}
+
+// Where scores climb, weights are kept far below 1: small values must not vanish next to them.
+TEST_F(HopperTest, small_values_behind_scores_that_climb_are_kept) {
+  for (const dim_t width : {64, 128}) {
+    Pass pass = climbing_pass(300, width, DType::bf16, true);
+    for (dim_t h = 0; h < 2; ++h) {
+      for (dim_t j = 0; j < kKeys; ++j) {
+        for (dim_t d = 0; d < width; ++d) {
+          pass.v.set({0, h, j, d}, 0x1p-55 * pass.v.at({0, h, j, d}));
+        }
+      }
+    }
+    for (const Mask& mask : {Mask(), causal()}) {
+      const Attended ours = attended(pass, Engine::cuda, mask);
+      const Attended expected = attended(pass, Engine::cuda_simple, mask);
+      EXPECT_LE(relative_difference(ours.context, expected.context), 8e-3) << width;
     }
   }
 }
