@@ -224,6 +224,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
     hopper::fence_barrier_init();
   }
+  if (C::kDropout && threadIdx.x < 32) {
+    SharedKeys{sm.round_keys()}.put(a.pairs, static_cast<int>(threadIdx.x));
+  }
   __syncthreads();
   const int role = __shfl_sync(~0u, threadIdx.x / 128, 0);
   if (role == 0) {

@@ -2,6 +2,7 @@
 // tile of keys it owns.
 #pragma once
 
+#include "cephalo/kernels/cuda/dropout_bits.cuh"
 #include "cephalo/kernels/cuda/hopper.cuh"
 #include "cephalo/kernels/cuda/hopper.h"
 #include "cephalo/kernels/cuda/rules.cuh"
@@ -30,7 +31,8 @@ struct BackwardConfig : Looks<kLooksAt> {
   static constexpr int kLseAt = kDqAt + (kTurns ? 2 : 1) * kDqBytes,
                        kDeltaAt = kLseAt + 2 * kRowBytes, kShareAt = kDeltaAt + 2 * kRowBytes;
   static constexpr int kBarriersAt = kShareAt + (Look::kPairs ? 2 * kRowBytes : 0);
-  static constexpr int kSharedBytes = kBarriersAt + 128;
+  static constexpr int kRoundKeysAt = kBarriersAt + 128;
+  static constexpr int kSharedBytes = kRoundKeysAt + (Look::kDropout ? SharedKeys::kBytes : 0);
   // A block starts with 168 for each thread and never gets more: 3 · 168 = 24 + 2 · 240.
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
 };
@@ -64,6 +66,7 @@ struct BackwardShared {
   __device__ std::uint32_t dq_free(int s) const { return base + C::kBarriersAt + 80 + 8 * s; }
   __device__ std::uint32_t v_free() const { return base + C::kBarriersAt + 96; }
   __device__ std::uint32_t tile() const { return base + C::kBarriersAt + 104; }
+  __device__ std::uint32_t round_keys() const { return base + C::kRoundKeysAt; }
 };
 
 // Blocks of queries first .. first + count − 1 of every head of the group; a count below 0: there

@@ -33,8 +33,9 @@ struct BackwardWeights : BackwardKeys<C, kGroup> {
     if constexpr (C::kDropout) {
       const int shift = short_rule(a.rules[tile.batch * a.rule_stride]).shift;
       const DropoutCounter counter(a.pairs, head, tile.batch, shift);
-      dropped_in_column<kQueries>(a.pairs, counter, query, this->key_of_thread(tile), lane,
-                                  kept.dropped);
+      const SharedKeys keys{sm.round_keys()};
+      ColumnDraws draws(a.pairs, counter, query, this->key_of_thread(tile), lane);
+      draw_all<kQueries / 2>(draws, keys, lane, kept.dropped);
     }
   }
 
@@ -235,11 +236,12 @@ struct BackwardWeights : BackwardKeys<C, kGroup> {
         const int e = 4 * j + 2 * r;
         const float low = S[e], high = S[e + 1];
         if constexpr (C::kDropout) {
-          const bool drops[2] = {(kept.dropped[e / 32] >> e % 32 & 1U) != 0,
-                                 (kept.dropped[e / 32] >> (e + 1) % 32 & 1U) != 0};
-          P[2 * j + r] = hopper::pack(Element{}, drops[0] ? 0.0F : low, drops[1] ? 0.0F : high);
-          dS[2 * j + r] = hopper::pack(Element{}, low * ((drops[0] ? 0.0F : dP[e]) - delta[0]),
-                                       high * ((drops[1] ? 0.0F : dP[e + 1]) - delta[1]));
+          float weight[2] = {low, high}, gradient[2] = {dP[e], dP[e + 1]};
+          drop_both(kept.dropped[e / 32], e % 32, weight[0], gradient[0]);
+          drop_both(kept.dropped[e / 32], (e + 1) % 32, weight[1], gradient[1]);
+          P[2 * j + r] = hopper::pack(Element{}, weight[0], weight[1]);
+          dS[2 * j + r] = hopper::pack(Element{}, low * (gradient[0] - delta[0]),
+                                       high * (gradient[1] - delta[1]));
         } else {
           P[2 * j + r] = C::kSoftcap ? kept.P[2 * j + r] : hopper::pack(Element{}, low, high);
           dS[2 * j + r] =

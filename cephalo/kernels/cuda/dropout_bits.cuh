@@ -3,26 +3,89 @@
 // draws at a time.
 #pragma once
 
+#include "cephalo/kernels/cuda/hopper.cuh"
 #include "cephalo/kernels/cuda/hopper.h"
 
 namespace cephalo::kernels::cuda {
 
-// Philox4x32 from a round on. Bit n: does word n drop its weight?
 constexpr std::uint64_t kPhiloxFirst = 0xD2511F53U, kPhiloxSecond = 0xCD9E8D57U;
-template <int kRound>
-__device__ inline std::uint32_t drawn_from(const PairRules& rules, std::uint32_t c0,
-                                           std::uint32_t c1, std::uint32_t c2, std::uint32_t c3) {
+__device__ inline std::uint32_t low(std::uint64_t x) {
+  return static_cast<std::uint32_t>(x);
+}
+__device__ inline std::uint32_t high(std::uint64_t x) {
+  return static_cast<std::uint32_t>(x >> 32);
+}
+
+// Where a draw's keys of all rounds are. Among a kernel's arguments they need no registers.
+struct ArgumentKeys {
+  const PairRules& rules;
+  __device__ uint2 of(int round) const {
+    return {rules.round_keys[round][0], rules.round_keys[round][1]};
+  }
+  // What carries when it is added to a word whose weight is kept.
+  __device__ std::uint32_t carries_kept() const {
+    return 0U - static_cast<std::uint32_t>(rules.dropout.threshold);
+  }
+};
+// In shared memory they are asked for once for several draws, and instructions that read them are
+// not held up as those that read an argument are.
+struct SharedKeys {
+  static constexpr int kBytes = (2 * kPhiloxRounds + 4) * 4;
+  std::uint32_t at;
+
+  // By one warp, before others draw.
+  __device__ void put(const PairRules& rules, int lane) const {
+    if (lane < 2 * kPhiloxRounds) {
+      hopper::put_shared(at + 4 * lane, static_cast<int>(rules.round_keys[lane / 2][lane % 2]));
+    }
+    if (lane == 2 * kPhiloxRounds) {
+      hopper::put_shared(at + 4 * lane, -static_cast<int>(rules.dropout.threshold));
+    }
+  }
+  // The two of a round.
+  __device__ uint2 of(int round) const {
+    uint2 keys;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(keys.x), "=r"(keys.y)
+                 : "r"(at + 8 * round));
+    return keys;
+  }
+  __device__ std::uint32_t carries_kept() const {
+    return static_cast<std::uint32_t>(hopper::get_shared(at + 8 * kPhiloxRounds));
+  }
+};
+
+// kDraws draws of Philox4x32 from a round on, beside each other. Bit 4 · n + w: is the weight of
+// word w of draw n kept?
+template <int kRound, int kDraws, typename Keys>
+__device__ inline std::uint32_t kept_of(const Keys& keys, std::uint32_t (&c)[kDraws][4]) {
 #pragma unroll
   for (int round = kRound; round < kPhiloxRounds; ++round) {
-    const std::uint64_t x = kPhiloxFirst * c0, y = kPhiloxSecond * c2;
-    c0 = static_cast<std::uint32_t>(y >> 32) ^ c1 ^ rules.round_keys[round][0];
-    c1 = static_cast<std::uint32_t>(y);
-    c2 = static_cast<std::uint32_t>(x >> 32) ^ c3 ^ rules.round_keys[round][1];
-    c3 = static_cast<std::uint32_t>(x);
+    const uint2 key = keys.of(round);
+#pragma unroll
+    for (int n = 0; n < kDraws; ++n) {
+      const std::uint64_t x = kPhiloxFirst * c[n][0], y = kPhiloxSecond * c[n][2];
+      c[n][0] = high(y) ^ c[n][1] ^ key.x;
+      c[n][1] = low(y);
+      c[n][2] = high(x) ^ c[n][3] ^ key.y;
+      c[n][3] = low(x);
+    }
   }
-  const auto highest = static_cast<std::uint32_t>(rules.dropout.threshold - 1);  // dropped
-  return (c0 <= highest ? 1U : 0U) | (c1 <= highest ? 2U : 0U) | (c2 <= highest ? 4U : 0U) |
-         (c3 <= highest ? 8U : 0U);
+  const std::uint32_t carries = keys.carries_kept();
+  std::uint32_t kept = 0;
+#pragma unroll
+  for (int n = kDraws - 1; n >= 0; --n) {
+    std::uint32_t four;
+    asm("{.reg .u32 t;\n"
+        "add.cc.u32 t, %4, %5; addc.u32 %0, 0, 0;\n"
+        "add.cc.u32 t, %3, %5; addc.u32 %0, %0, %0;\n"
+        "add.cc.u32 t, %2, %5; addc.u32 %0, %0, %0;\n"
+        "add.cc.u32 t, %1, %5; addc.u32 %0, %0, %0;}"
+        : "=&r"(four)
+        : "r"(c[n][0]), "r"(c[n][1]), "r"(c[n][2]), "r"(c[n][3]), "r"(carries));
+    kept = kept << 4 | four;
+  }
+  return kept;
 }
 
 // The counter of query i and keys 4 · fourth .. + 3 of one head of one sequence.
@@ -55,21 +118,20 @@ struct RowDraws {
                         int lane) {
     const auto& keys = rules.round_keys;
     const std::uint64_t y = kPhiloxSecond * counter.head;
-    const std::uint64_t x = kPhiloxFirst * (static_cast<std::uint32_t>(y >> 32) ^
-                                            counter.position(i + 8 * (lane % 2)) ^ keys[0][0]);
-    of_row[0] = static_cast<std::uint32_t>(x >> 32) ^ keys[1][1];
-    of_row[1] = static_cast<std::uint32_t>(x);
-    of_head = static_cast<std::uint32_t>(y) ^ keys[1][0];
+    const std::uint64_t x =
+        kPhiloxFirst * (high(y) ^ counter.position(i + 8 * (lane % 2)) ^ keys[0][0]);
+    of_row[0] = high(x) ^ keys[1][1];
+    of_row[1] = low(x);
+    of_head = low(y) ^ keys[1][0];
     of_batch = counter.batch ^ keys[0][1];
     of_keys = kPhiloxFirst * counter.fourth(first_key / 4 + lane / 2 % 2);
   }
+  // Four bits: which weights of the next draw are kept.
   __device__ std::uint32_t next(const PairRules& rules) {
-    const std::uint64_t y = kPhiloxSecond * (static_cast<std::uint32_t>(of_keys >> 32) ^ of_batch);
-    const std::uint32_t bits = drawn_from<2>(
-        rules, static_cast<std::uint32_t>(y >> 32) ^ of_head, static_cast<std::uint32_t>(y),
-        of_row[0] ^ static_cast<std::uint32_t>(of_keys), of_row[1]);
+    const std::uint64_t y = kPhiloxSecond * (high(of_keys) ^ of_batch);
+    std::uint32_t c[1][4] = {{high(y) ^ of_head, low(y), of_row[0] ^ low(of_keys), of_row[1]}};
     of_keys += 2 * kPhiloxFirst;
-    return bits;
+    return kept_of<2>(ArgumentKeys{rules}, c);
   }
   __device__ void go_back(int keys) { of_keys -= kPhiloxFirst * static_cast<unsigned>(keys / 4); }
   // Eight draws of this lane, four bits each -> its own elements: e is bit e % 32.
@@ -84,30 +146,80 @@ struct RowDraws {
 // Rows are keys: lanes that are 4 apart hold the same fours of keys, lane w = lane / 4 % 4 the key
 // w of each. Of two queries and two rows of keys, 8 apart, each draws for one, w = 2 · row + query;
 // then four lanes transpose their 4 x 4 bits.
-template <int kQueries>
-__device__ inline void dropped_in_column(const PairRules& rules, const DropoutCounter& counter,
-                                         int first_query, int key, int lane,
-                                         std::uint32_t (&bits)[kQueries / 64]) {
-  const int w = lane / 4 % 4;
-  const int fourth = (key - w + 8 * (w / 2)) / 4, i = first_query + 2 * (lane % 4) + w % 2;
+struct ColumnDraws {
+  // What the first three rounds make of the keys, of the head and of the sequence, without queries.
+  std::uint32_t of_head, of_keys, of_both[3];
+  std::uint32_t position;                 // of the next draw's query
+  static constexpr int kDrawsAtOnce = 2;  // as many as there are registers for
+
+  __device__ ColumnDraws(const PairRules& rules, const DropoutCounter& counter, int first_query,
+                         int key, int lane) {
+    const auto& keys = rules.round_keys;
+    const int w = lane / 4 % 4;
+    const std::uint64_t x = kPhiloxFirst * counter.fourth((key - w + 8 * (w / 2)) / 4);
+    const std::uint64_t y = kPhiloxSecond * counter.head;
+    const std::uint64_t then = kPhiloxSecond * (high(x) ^ counter.batch ^ keys[0][1]);
+    const std::uint64_t last = kPhiloxFirst * (high(then) ^ low(y) ^ keys[1][0]);
+    of_head = high(y) ^ keys[0][0];
+    of_keys = low(x) ^ keys[1][1];
+    of_both[0] = low(then) ^ keys[2][0];
+    of_both[1] = high(last) ^ keys[2][1];
+    of_both[2] = low(last);
+    position = counter.position(first_query + 2 * (lane % 4) + w % 2);
+  }
+  // The next kDrawsAtOnce, of queries that are 8 apart.
+  __device__ std::uint32_t next(const SharedKeys& keys) {
+    std::uint32_t c[kDrawsAtOnce][4];
 #pragma unroll
-  for (int word = 0; word < kQueries / 64; ++word) {
-    std::uint32_t x = 0;
-#pragma unroll kQueries == 64 ? 2 : 1  // twice the scores leave registers for one draw
-    for (int g = 0; g < 8; ++g) {
-      x |= drawn_from<0>(rules, counter.fourth(fourth), counter.position(i + 8 * (8 * word + g)),
-                         counter.head, counter.batch)
-           << 4 * g;
+    for (int n = 0; n < kDrawsAtOnce; ++n) {
+      const std::uint64_t x = kPhiloxFirst * (position ^ of_head);
+      const std::uint64_t y = kPhiloxSecond * (high(x) ^ of_keys);
+      c[n][0] = high(y) ^ of_both[0];
+      c[n][1] = low(y);
+      c[n][2] = low(x) ^ of_both[1];
+      c[n][3] = of_both[2];
+      position += 8;
     }
+    return ~kept_of<3>(keys, c);
+  }
+  // Eight draws of this lane, four bits each -> its own elements: e is bit e % 32.
+  __device__ static std::uint32_t exchanged(std::uint32_t x, int lane) {
 #pragma unroll
     for (int apart = 1; apart <= 2; ++apart) {
-      const bool high = (w & apart) != 0;
+      const bool is_high = (lane / 4 & apart) != 0;
       const std::uint32_t even = apart == 1 ? 0x55555555U : 0x33333333U;
       const std::uint32_t other = __shfl_xor_sync(~0U, x, 4 * apart);
-      x = high ? (x & ~even) | (other >> apart & even) : (x & even) | (other << apart & ~even);
+      x = is_high ? (x & ~even) | (other >> apart & even) : (x & even) | (other << apart & ~even);
     }
-    bits[word] = x;
+    return x;
   }
+};
+
+// The draws of kElements elements of a thread, a bit each.
+template <int kElements>
+__device__ inline void draw_all(ColumnDraws& draws, const SharedKeys& keys, int lane,
+                                std::uint32_t (&dropped)[kElements / 32]) {
+  constexpr int kBits = 4 * ColumnDraws::kDrawsAtOnce;
+  static_assert((kElements == 32 || kElements == 64) && 32 % kBits == 0);
+  std::uint64_t drawn = 0;
+#pragma unroll 1  // registers are few
+  for (int n = 0; n < kElements / kBits; ++n) {
+    const std::uint64_t bits = draws.next(keys) & ((std::uint64_t{1} << kBits) - 1);
+    drawn = drawn >> kBits | bits << (kElements - kBits);
+  }
+#pragma unroll
+  for (int word = 0; word < kElements / 32; ++word) {
+    dropped[word] = ColumnDraws::exchanged(static_cast<std::uint32_t>(drawn >> 32 * word), lane);
+  }
+}
+
+// Two numbers of an element become 0 if its bit says so: one test for both.
+__device__ inline void drop_both(std::uint32_t dropped, int bit, float& x, float& y) {
+  asm("{.reg .pred kept; .reg .b32 t;\n"
+      "and.b32 t, %2, %3; setp.eq.u32 kept, t, 0;\n"
+      "selp.f32 %0, %0, 0f00000000, kept; selp.f32 %1, %1, 0f00000000, kept;}"
+      : "+f"(x), "+f"(y)
+      : "r"(dropped), "r"(1U << bit));
 }
 
 }  // namespace cephalo::kernels::cuda

@@ -44,7 +44,7 @@ struct ForwardSoftmax : ForwardScores<C> {
   // made between exponentials: they keep other units busy.
   struct Draws {
     RowDraws row;
-    std::uint32_t dropped[(kKeys + 63) / 64], drawn[(kKeys + 63) / 64];
+    std::uint32_t dropped[kKeys / 64], drawn[kKeys / 64];
   };
   struct NoDraws {};
   std::conditional_t<C::kDropout, Draws, NoDraws> dropout;
@@ -66,8 +66,8 @@ struct ForwardSoftmax : ForwardScores<C> {
   __device__ void next_draws() {
     if constexpr (C::kDropout) {
 #pragma unroll
-      for (int word = 0; word < (kKeys + 63) / 64; ++word) {
-        dropout.dropped[word] = RowDraws::exchanged(dropout.drawn[word], lane);
+      for (int word = 0; word < kKeys / 64; ++word) {
+        dropout.dropped[word] = RowDraws::exchanged(~dropout.drawn[word], lane);
         dropout.drawn[word] = 0;
       }
       dropout.row.go_back(2 * kKeys);
