@@ -343,7 +343,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (role == 0) {
     hopper::registers_down<C::kProducerRegisters>();
     if (threadIdx.x == 0) ForwardProducer<C>{a, sm}.run();
-    if (threadIdx.x == 32) plan_tiles<C>(a, sm);
+    if (threadIdx.x == 32) {
+      hopper::next_kernel_may_start();
+      plan_tiles<C>(a, sm);
+    }
   } else {
     hopper::registers_up<C::kConsumerRegisters>();
     ForwardConsumer<C>(a, sm, role).run();

@@ -175,6 +175,10 @@ __device__ inline unsigned turn_of(const unsigned* counter) {
 __device__ inline void pass_turn(unsigned* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(counter), "r"(1) : "memory");
 }
+// A kernel that starts early may do so once all blocks of this one have said it, or ended.
+__device__ inline void next_kernel_may_start() {
+  asm volatile("griddepcontrol.launch_dependents;");
+}
 // What the copy engine does to memory, before or after what threads do to it.
 __device__ inline void fence_copies() {
   asm volatile("fence.proxy.async;" ::: "memory");

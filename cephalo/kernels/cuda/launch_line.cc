@@ -73,16 +73,16 @@ class Graph {
         [](const void* kernel, const cudaKernelNodeParams& each) { return kernel == each.func; });
   }
 
-  int make(const std::vector<cudaKernelNodeParams>& line, cudaStream_t stream) {
+  int make(const std::vector<cudaKernelNodeParams>& line, const std::vector<Waiting>& waiting,
+           cudaStream_t stream) {
     const Relaxed relaxed;
     cudaLaunchAttributeValue value{};
     int error = cudaStreamGetPriority(stream, &value.priority);
     if (error == cudaSuccess) error = cudaGraphCreate(&graph_, 0);
-    for (const cudaKernelNodeParams& each : line) {
+    for (std::size_t n = 0; n < line.size(); ++n) {
       if (error != cudaSuccess) return error;
-      const cudaGraphNode_t* before = nodes_.empty() ? nullptr : &nodes_.back();
       cudaGraphNode_t node = nullptr;
-      error = cudaGraphAddKernelNode(&node, graph_, before, before == nullptr ? 0 : 1, &each);
+      error = add(line[n], waiting[n].size.starts_early, &node);
       nodes_.push_back(node);
       // Nodes do not ask the stream that they are launched into.
       if (error == cudaSuccess && value.priority != 0) {
@@ -93,6 +93,25 @@ class Graph {
   }
 
   bool is_ready() const { return ready_ != nullptr; }
+
+  // Behind the last node.
+  int add(const cudaKernelNodeParams& kernel, bool starts_early, cudaGraphNode_t* node) {
+    cudaGraphNodeParams params{};
+    params.type = cudaGraphNodeTypeKernel;
+    params.kernel.func = kernel.func;
+    params.kernel.gridDim = kernel.gridDim;
+    params.kernel.blockDim = kernel.blockDim;
+    params.kernel.sharedMemBytes = kernel.sharedMemBytes;
+    params.kernel.kernelParams = kernel.kernelParams;
+    cudaGraphEdgeData edge{};
+    if (starts_early) {
+      edge.from_port = cudaGraphKernelNodePortProgrammatic;
+      edge.type = cudaGraphDependencyTypeProgrammatic;
+    }
+    const std::size_t before = nodes_.empty() ? 0 : 1;
+    return cudaGraphAddNode(node, graph_, before == 0 ? nullptr : &nodes_.back(),
+                            before == 0 ? nullptr : &edge, before, &params);
+  }
 
   int set(const std::vector<cudaKernelNodeParams>& line) {
     for (std::size_t n = 0; n < line.size(); ++n) {
@@ -150,7 +169,7 @@ Graph* KeptGraphs::Content::graph_of_line(cudaStream_t stream) {
   if (graphs.size() == kMostGraphs) return nullptr;
   Graph& made = *graphs.emplace_back(std::make_unique<Graph>(line));
   // What cannot be made is remembered, and not tried again.
-  if (!has_share_of_gpu(stream) && made.make(line, stream) != cudaSuccess) cudaGetLastError();
+  if (!has_share_of_gpu(stream) && made.make(line, waiting, stream) != cudaSuccess) cudaGetLastError();
   return made.is_ready() ? &made : nullptr;
 }
 

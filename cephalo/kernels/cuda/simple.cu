@@ -54,6 +54,7 @@ template <typename Sum>
 __global__ void attend_listed(const __grid_constant__ AttendArgs a,
                               const __grid_constant__ RowList list, unsigned* cleared) {
   clear_counters(cleared);
+  wait_for_kernel_before();
   const std::int64_t rows = *list.count;
   for (std::int64_t n = first_row(); n < rows; n += row_step()) attend_row<Sum>(a, list.rows[n]);
 }
@@ -70,7 +71,10 @@ int attend_simple(const AttendArgs& a, void* stream) {
 
 int attend_listed_rows(const AttendArgs& a, const RowList& queries, unsigned* cleared,
                        void* stream) {
-  return launch(attend_listed<float>, {kListBlocks, kWarps * kLanes}, stream, a, queries, cleared);
+  // It has next to nothing to do, as a rule, and should not take long to say so.
+  const LaunchSize size{
+      .grid = kListBlocks, .threads = kWarps * kLanes, .shared_bytes = 0, .starts_early = true};
+  return launch(attend_listed<float>, size, stream, a, queries, cleared);
 }
 
 }  // namespace cephalo::kernels::cuda
