@@ -94,6 +94,16 @@ class Graph {
 
   bool is_ready() const { return ready_ != nullptr; }
 
+  int set(const std::vector<cudaKernelNodeParams>& line) {
+    for (std::size_t n = 0; n < line.size(); ++n) {
+      const cudaError_t error = cudaGraphExecKernelNodeSetParams(ready_, nodes_[n], &line[n]);
+      if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  }
+  int launch(cudaStream_t stream) { return cudaGraphLaunch(ready_, stream); }
+
+ private:
   // Behind the last node.
   int add(const cudaKernelNodeParams& kernel, bool starts_early, cudaGraphNode_t* node) {
     cudaGraphNodeParams params{};
@@ -113,16 +123,6 @@ class Graph {
                             before == 0 ? nullptr : &edge, before, &params);
   }
 
-  int set(const std::vector<cudaKernelNodeParams>& line) {
-    for (std::size_t n = 0; n < line.size(); ++n) {
-      const cudaError_t error = cudaGraphExecKernelNodeSetParams(ready_, nodes_[n], &line[n]);
-      if (error != cudaSuccess) return error;
-    }
-    return cudaSuccess;
-  }
-  int launch(cudaStream_t stream) { return cudaGraphLaunch(ready_, stream); }
-
- private:
   cudaGraph_t graph_ = nullptr;
   cudaGraphExec_t ready_ = nullptr;
   std::vector<const void*> kernels_;
@@ -169,7 +169,8 @@ Graph* KeptGraphs::Content::graph_of_line(cudaStream_t stream) {
   if (graphs.size() == kMostGraphs) return nullptr;
   Graph& made = *graphs.emplace_back(std::make_unique<Graph>(line));
   // What cannot be made is remembered, and not tried again.
-  if (!has_share_of_gpu(stream) && made.make(line, waiting, stream) != cudaSuccess) cudaGetLastError();
+  const bool may_be_made = !has_share_of_gpu(stream);
+  if (may_be_made && made.make(line, waiting, stream) != cudaSuccess) cudaGetLastError();
   return made.is_ready() ? &made : nullptr;
 }
 

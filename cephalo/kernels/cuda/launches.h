@@ -10,7 +10,7 @@ struct KernelSize {
   unsigned grid[3];
   unsigned threads;          // of a block
   std::size_t shared_bytes;  // beside what a kernel declares itself
-  bool starts_early;         // in a graph: before the one before has ended, for which it waits itself
+  bool starts_early;         // in a graph: before the last one has ended, for which it waits
 };
 struct KernelArgument {
   const void* data;  // copied
