@@ -248,11 +248,11 @@ struct ForwardConsumer : ForwardStore<C> {
   // Block j of a tile, of which no row of this warpgroup sees a key: handed back, and the turn is
   // passed on.
   __device__ void pass_by(const ForwardTile& tile, int used, int j) {
+    static_assert(!C::kBias, "whose blocks are handed back as well");
     const int i = used + j;
     wait_k(i);
     __syncwarp();
     release(sm.k_free(i % C::kStages));
-    if constexpr (C::kBias) hopper::warp_arrive(sm.bias_free(i % C::kBiasStages), lane);
     wait_v(i);
     if (j == 0) clear_if_unwritten(tile, i);
     __syncwarp();
