@@ -66,7 +66,7 @@ class WhatTheCompilerSays(unittest.TestCase):
     def test_serialised_products_spills_and_no_kernels_are_found(self):
         self.assertIn("C7510", self.found(GOOD + "ptxas info : (C7510) Potential Performance Loss\n")[0])
         spilled = GOOD.replace("0 bytes stack frame", "80 bytes stack frame")
-        self.assertEqual(self.found(spilled), ["simple.cu: 80 bytes of registers were spilled"])
+        self.assertEqual(self.found(spilled), ["simple.cu: 80 bytes of registers are on the stack"])
         self.assertIn("no kernels", self.found(None)[0])
 
 

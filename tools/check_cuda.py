@@ -50,7 +50,7 @@ def problems(build):
                 yield f"{name}: {line}"
         spilled = max(map(int, SPILLED.findall(text)), default=0)
         if spilled > MOST_SPILLED:
-            yield f"{name}: {spilled} bytes of registers were spilled"
+            yield f"{name}: {spilled} bytes of registers are on the stack"
         used = [int(registers) for _, _, registers in REGISTERS.findall(text)]
         if not used:
             continue  # the host's code alone

@@ -9,10 +9,10 @@
 namespace cephalo::kernels::cuda {
 
 constexpr std::uint64_t kPhiloxFirst = 0xD2511F53U, kPhiloxSecond = 0xCD9E8D57U;
-__device__ inline std::uint32_t low(std::uint64_t x) {
+__device__ inline std::uint32_t low_word(std::uint64_t x) {
   return static_cast<std::uint32_t>(x);
 }
-__device__ inline std::uint32_t high(std::uint64_t x) {
+__device__ inline std::uint32_t high_word(std::uint64_t x) {
   return static_cast<std::uint32_t>(x >> 32);
 }
 
@@ -39,7 +39,8 @@ struct SharedKeys {
       hopper::put_shared(at + 4 * lane, static_cast<int>(rules.round_keys[lane / 2][lane % 2]));
     }
     if (lane == 2 * kPhiloxRounds) {
-      hopper::put_shared(at + 4 * lane, -static_cast<int>(rules.dropout.threshold));
+      const auto carries = static_cast<int>(ArgumentKeys{rules}.carries_kept());
+      hopper::put_shared(at + 4 * lane, carries);
     }
   }
   // The two of a round.
@@ -65,10 +66,10 @@ __device__ inline std::uint32_t kept_of(const Keys& keys, std::uint32_t (&c)[kDr
 #pragma unroll
     for (int n = 0; n < kDraws; ++n) {
       const std::uint64_t x = kPhiloxFirst * c[n][0], y = kPhiloxSecond * c[n][2];
-      c[n][0] = high(y) ^ c[n][1] ^ key.x;
-      c[n][1] = low(y);
-      c[n][2] = high(x) ^ c[n][3] ^ key.y;
-      c[n][3] = low(x);
+      c[n][0] = high_word(y) ^ c[n][1] ^ key.x;
+      c[n][1] = low_word(y);
+      c[n][2] = high_word(x) ^ c[n][3] ^ key.y;
+      c[n][3] = low_word(x);
     }
   }
   const std::uint32_t carries = keys.carries_kept();
@@ -119,17 +120,18 @@ struct RowDraws {
     const auto& keys = rules.round_keys;
     const std::uint64_t y = kPhiloxSecond * counter.head;
     const std::uint64_t x =
-        kPhiloxFirst * (high(y) ^ counter.position(i + 8 * (lane % 2)) ^ keys[0][0]);
-    of_row[0] = high(x) ^ keys[1][1];
-    of_row[1] = low(x);
-    of_head = low(y) ^ keys[1][0];
+        kPhiloxFirst * (high_word(y) ^ counter.position(i + 8 * (lane % 2)) ^ keys[0][0]);
+    of_row[0] = high_word(x) ^ keys[1][1];
+    of_row[1] = low_word(x);
+    of_head = low_word(y) ^ keys[1][0];
     of_batch = counter.batch ^ keys[0][1];
     of_keys = kPhiloxFirst * counter.fourth(first_key / 4 + lane / 2 % 2);
   }
   // Four bits: which weights of the next draw are kept.
   __device__ std::uint32_t next(const PairRules& rules) {
-    const std::uint64_t y = kPhiloxSecond * (high(of_keys) ^ of_batch);
-    std::uint32_t c[1][4] = {{high(y) ^ of_head, low(y), of_row[0] ^ low(of_keys), of_row[1]}};
+    const std::uint64_t y = kPhiloxSecond * (high_word(of_keys) ^ of_batch);
+    std::uint32_t c[1][4] = {
+        {high_word(y) ^ of_head, low_word(y), of_row[0] ^ low_word(of_keys), of_row[1]}};
     of_keys += 2 * kPhiloxFirst;
     return kept_of<2>(ArgumentKeys{rules}, c);
   }
@@ -158,13 +160,13 @@ struct ColumnDraws {
     const int w = lane / 4 % 4;
     const std::uint64_t x = kPhiloxFirst * counter.fourth((key - w + 8 * (w / 2)) / 4);
     const std::uint64_t y = kPhiloxSecond * counter.head;
-    const std::uint64_t then = kPhiloxSecond * (high(x) ^ counter.batch ^ keys[0][1]);
-    const std::uint64_t last = kPhiloxFirst * (high(then) ^ low(y) ^ keys[1][0]);
-    of_head = high(y) ^ keys[0][0];
-    of_keys = low(x) ^ keys[1][1];
-    of_both[0] = low(then) ^ keys[2][0];
-    of_both[1] = high(last) ^ keys[2][1];
-    of_both[2] = low(last);
+    const std::uint64_t then = kPhiloxSecond * (high_word(x) ^ counter.batch ^ keys[0][1]);
+    const std::uint64_t last = kPhiloxFirst * (high_word(then) ^ low_word(y) ^ keys[1][0]);
+    of_head = high_word(y) ^ keys[0][0];
+    of_keys = low_word(x) ^ keys[1][1];
+    of_both[0] = low_word(then) ^ keys[2][0];
+    of_both[1] = high_word(last) ^ keys[2][1];
+    of_both[2] = low_word(last);
     position = counter.position(first_query + 2 * (lane % 4) + w % 2);
   }
   // The next kDrawsAtOnce, of queries that are 8 apart.
@@ -173,10 +175,10 @@ struct ColumnDraws {
 #pragma unroll
     for (int n = 0; n < kDrawsAtOnce; ++n) {
       const std::uint64_t x = kPhiloxFirst * (position ^ of_head);
-      const std::uint64_t y = kPhiloxSecond * (high(x) ^ of_keys);
-      c[n][0] = high(y) ^ of_both[0];
-      c[n][1] = low(y);
-      c[n][2] = low(x) ^ of_both[1];
+      const std::uint64_t y = kPhiloxSecond * (high_word(x) ^ of_keys);
+      c[n][0] = high_word(y) ^ of_both[0];
+      c[n][1] = low_word(y);
+      c[n][2] = low_word(x) ^ of_both[1];
       c[n][3] = of_both[2];
       position += 8;
     }

@@ -230,7 +230,7 @@ struct ForwardConsumer : ForwardStore<C> {
     hopper::threads_sync(7, 128 * C::kGroups);
   }
 
-  // Is memory that nobody has written among the keys of the tile's first block?
+  // What nobody has written is at the end of a sequence, and so in the tile's first block.
   __device__ void clear_if_unwritten(const ForwardTile& tile, int i) {
     if constexpr (C::kSpans) {
       const int kv_len = shortened(a.rules[tile.batch * a.rule_stride].kv_len);
@@ -245,11 +245,17 @@ struct ForwardConsumer : ForwardStore<C> {
     const int passed_by = __shfl_sync(~0u, hopper::get_shared(sm.tile(x) + kPassedByAt), 0);
     return {passed_by & 0xFFFF, tile.blocks - (passed_by >> 16)};
   }
-  // Block j of a tile, of which no row of this warpgroup sees a key: handed back, and the turn is
-  // passed on.
+  __device__ void pass_turn() {
+    hopper::threads_sync(1 + group, 256);
+    hopper::threads_arrive(1 + (group + 1) % C::kGroups, 256);
+  }
+  // Block j of a tile, of which no row of this warpgroup sees a key: handed back, once all lanes
+  // know that it is there, and the turn is passed on. Only before the first block, which all may
+  // have to clear together, do others have to wait for that.
   __device__ void pass_by(const ForwardTile& tile, int used, int j) {
     static_assert(!C::kBias, "whose blocks are handed back as well");
     const int i = used + j;
+    if (j > 0) pass_turn();
     wait_k(i);
     __syncwarp();
     release(sm.k_free(i % C::kStages));
@@ -257,8 +263,7 @@ struct ForwardConsumer : ForwardStore<C> {
     if (j == 0) clear_if_unwritten(tile, i);
     __syncwarp();
     release(sm.v_free(i % C::kStages));
-    hopper::threads_sync(1 + group, 256);
-    hopper::threads_arrive(1 + (group + 1) % C::kGroups, 256);
+    if (j == 0) pass_turn();
   }
 
   __device__ void run_tile(const ForwardTile& tile, int used) {

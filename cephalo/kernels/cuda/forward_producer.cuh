@@ -16,7 +16,7 @@ __device__ inline void plan_tiles(const HopperForward& a, const ForwardShared<C>
     const ForwardTile tile = t < tiles ? tile_at<C>(a, t) : ForwardTile{};
     put_tile(sm.plan(), tile);
 #pragma unroll 1  // registers are few
-    for (int group = 0; C::kPassesBy && group < C::kGroups; ++group) {
+    for (int group = 0; C::kPassesBy && tile.blocks > 0 && group < C::kGroups; ++group) {
       hopper::put_shared(sm.plan() + kPassedByAt + 4 * group, passed_by<C>(a, tile, group));
     }
     hopper::barrier_arrive(sm.plan_full());
@@ -30,8 +30,8 @@ template <typename C>
 struct ForwardProducer {
   const HopperForward& a;
   ForwardShared<C> sm;
-  int loaded = 0;  // blocks of keys so far, for stage and parity
-  int passed_by[C::kPassesBy ? C::kGroups : 1];
+  int loaded = 0;                             // blocks of keys so far, for stage and parity
+  int passed[C::kPassesBy ? C::kGroups : 1];  // by each warpgroup
 
   __device__ hopper::BoxPlace keys_at(const ForwardTile& tile, int j) const {
     return {tile.first_key + (tile.blocks - 1 - j) * C::kKeys,
@@ -70,7 +70,7 @@ struct ForwardProducer {
       const int x = round % C::kQBuffers * C::kGroups + group;
       hopper::barrier_wait(sm.q_free(x), (round / C::kQBuffers & 1) ^ 1);
       put_tile(sm.tile(x), tile);
-      if (C::kPassesBy) hopper::put_shared(sm.tile(x) + kPassedByAt, passed_by[group]);
+      if (C::kPassesBy) hopper::put_shared(sm.tile(x) + kPassedByAt, passed[group]);
       if (tile.blocks < 1) {
         hopper::barrier_arrive(sm.q_full(x));
         continue;
@@ -85,7 +85,7 @@ struct ForwardProducer {
       const ForwardTile tile = get_tile(sm.plan());
 #pragma unroll
       for (int group = 0; C::kPassesBy && group < C::kGroups; ++group) {
-        passed_by[group] = hopper::get_shared(sm.plan() + kPassedByAt + 4 * group);
+        passed[group] = hopper::get_shared(sm.plan() + kPassedByAt + 4 * group);
       }
       hopper::barrier_arrive(sm.plan_free());
       if (tile.blocks < 1) return load_q(tile, round);

@@ -39,10 +39,13 @@ struct ForwardSoftmax : ForwardScores<C> {
   static constexpr int kVWidth = C::kVWidth, kKeys = C::kKeys;
   // Where a row starts that has seen no key: finite, so that differences are never NaN.
   static constexpr float kLowest = -1e30F;
+  // By so many powers of two a number of 1 can shrink.
+  static constexpr float kShrinks = 126.0F;
 
   // Dropout: which weights of this block are dropped, and what was drawn for the next. Draws are
   // made between exponentials: they keep other units busy.
   struct Draws {
+    static_assert(kKeys % 64 == 0);
     RowDraws row;
     std::uint32_t dropped[kKeys / 64], drawn[kKeys / 64];
   };
@@ -100,8 +103,11 @@ struct ForwardSoftmax : ForwardScores<C> {
       if (below != nullptr) top = fmaf(top, scale, below[r]);
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      const float further = m[r] == kLowest ? 0.0F : C::kBias ? ahead * kLn2 : ahead;
-      const float above = (below != nullptr ? top : this->in_units(top)) + further;
+      if (below == nullptr) top = this->in_units(top);
+      constexpr float kPower = C::kBias ? kLn2 : 1.0F;
+      const float further = m[r] == kLowest ? 0.0F : ahead * kPower;
+      // Not so far that the past, which may be as large as kHigh, shrinks to nothing.
+      const float above = fmaxf(top, fminf(top + further, m[r] + kShrinks * kPower));
       const float up = raised.of(r, lane) && above > m[r] ? above : m[r];
       shrink[r] = this->shrunk(m[r], up);
       m[r] = up;

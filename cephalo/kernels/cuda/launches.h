@@ -10,7 +10,8 @@ struct KernelSize {
   unsigned grid[3];
   unsigned threads;          // of a block
   std::size_t shared_bytes;  // beside what a kernel declares itself
-  bool starts_early;         // in a graph: before the last one has ended, for which it waits
+  // In a graph: while the kernel before it runs, for which its threads wait_for_kernel_before().
+  bool starts_early;
 };
 struct KernelArgument {
   const void* data;  // copied

@@ -64,14 +64,15 @@ __device__ inline std::int64_t row_step() {
 // For lists that are nearly always empty: few blocks, so that finding this out takes no time.
 constexpr unsigned kListBlocks = 528;
 
-// Of a kernel that starts early: what the one before has written is there.
+// Of a kernel that starts early, by all its threads: what the one before has written is there.
 __device__ inline void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// By one thread each of the first block. Nobody else looks at these while this kernel runs.
+// By one thread each of the first block. Nobody else looks at these while this kernel runs, or the
+// one before it.
 __device__ inline void clear_counters(unsigned* counters) {
   if (counters != nullptr && blockIdx.x == 0 && threadIdx.x < kCounters) counters[threadIdx.x] = 0;
 }

@@ -77,6 +77,30 @@ TEST_F(HopperTest, rows_of_a_tile_that_see_other_keys_agree_with_cuda_simple) {
   }
 }
 
+// The same of kernels for wide rows and for float32, whose blocks are of 32 and 64 keys.
+TEST_F(HopperTest, rows_of_a_wide_tile_that_see_other_keys_agree_with_cuda_simple) {
+  const std::pair<DType, dim_t> rows[] = {
+      {DType::bf16, 192}, {DType::f16, 256}, {DType::f32, 64}, {DType::f32, 128}};
+  for (const auto& [dtype, width] : rows) {
+    const Pass pass({2, 2, 2, 300, 310, width}, dtype);
+    for (const Mask& mask :
+         {window(3, 0), causal() & window(20, 0) & lengths({310, 97}, {300, 150}),
+          window(5, 40) & lengths({310, 33})}) {
+      for (const Arithmetic arithmetic : {Arithmetic::exact, Arithmetic::bf16x3}) {
+        SCOPED_TRACE(format_text("{} width {} {}", name(dtype), width, mask.to_string()));
+        const AttendOptions options{.arithmetic = arithmetic};
+        const Attended expected = attended(pass, Engine::cuda_simple, mask);
+        const Attended ours = attended(pass, Engine::cuda, mask, options);
+        const double bound = dtype != DType::f32               ? 8e-3
+                             : arithmetic == Arithmetic::exact ? 2e-6
+                                                               : 2e-5;
+        EXPECT_LE(relative_difference(ours.context, expected.context), bound);
+        EXPECT_LE(relative_difference(ours.lse, expected.lse), 1e-5);
+      }
+    }
+  }
+}
+
 constexpr dim_t kKeys = 1100;
 bool is_loud(dim_t i) {
   return i % 45 == 7;
@@ -130,6 +154,33 @@ TEST_F(HopperTest, a_row_whose_sums_run_away_changes_no_bit_of_another) {
           }
         }
       }
+    }
+  }
+}
+
+// A block's sum may come near the limit without a raise; the next raise must not lose it. From
+// right to left: a block of scores of 0, many of 55 powers of two, and one key of 67.
+TEST_F(HopperTest, what_came_before_a_raised_maximum_still_counts) {
+  const std::vector<float> slopes{0.0F};
+  for (const dim_t width : {64, 128}) {
+    const dim_t block = width == 64 ? 96 : 128, keys = 22 * block;
+    Pass pass({1, 1, 1, 64, keys, width}, DType::bf16);
+    pass.q.mutable_view().fill(0.0);
+    pass.k.mutable_view().fill(0.0);
+    pass.v.mutable_view().fill(0.0);
+    const double power = std::log(2.0) * std::sqrt(static_cast<double>(width));
+    for (dim_t i = 0; i < 64; ++i) pass.q.set({0, 0, i, 0}, 1.0);
+    for (dim_t j = block; j < keys - block; ++j) pass.k.set({0, 0, j, 0}, 55.0 * power);
+    pass.k.set({0, 0, 5, 0}, 67.0 * power);
+    for (dim_t d = 0; d < width; ++d) pass.v.set({0, 0, 5, d}, 1.0);
+    const Tensor nothing = Tensor::zeros({1, 1, 64, keys}, DType::bf16);
+    for (const Mask& mask : {Mask(), causal(), alibi(slopes), bias(nothing)}) {
+      SCOPED_TRACE(format_text("width {} {}", width, mask.to_string()));
+      const Attended ours = attended(pass, Engine::cuda, mask);
+      const Attended expected = attended(pass, Engine::cuda_simple, mask);
+      ASSERT_LT(expected.context.at({0, 0, 0, 0}), 0.95);  // the others count
+      EXPECT_LE(relative_difference(ours.context, expected.context), 8e-3);
+      EXPECT_LE(relative_difference(ours.lse, expected.lse), 1e-5);
     }
   }
 }
