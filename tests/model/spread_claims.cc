@@ -92,7 +92,7 @@ void compare_layers(World& world, const LayerCase& c, dim_t tokens, const Mask& 
 
 void a_layer_gives_the_results_of_one_process(World& world) {
   using enum Spread::By;
-  for (const dim_t tokens : {5, 16, 97}) {
+  for (const dim_t tokens : {std::max<dim_t>(5, world.size()), dim_t{16}, dim_t{97}}) {
     compare_layers(world, {}, tokens, {});
     compare_layers(world, {.rotary = Rotary{}, .num_kv_heads = 2}, tokens, {});
     compare_layers(world, {.rotary = Rotary{}, .dropout = 0.3, .dtype = DType::f64}, tokens, {});
@@ -195,7 +195,7 @@ void compare_models(World& world, const GptOptions& options, dim_t tokens, const
 }
 
 void a_model_gives_the_results_of_one_process(World& world) {
-  for (const dim_t tokens : {7, 64, 101}) {
+  for (const dim_t tokens : {std::max<dim_t>(7, world.size()), dim_t{64}, dim_t{101}}) {
     GptOptions options = model_options();
     compare_models(world, options, tokens, {});
     options.positions = PositionKind::rotary;
